@@ -1,0 +1,37 @@
+# Two commands for a newcomer: `make demo` and `make test`; both set up what they need.
+PYTHON := .venv/bin/python
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: setup demo demo-down test test-fast test-matrix check lint bench docs clean
+
+setup:
+	@./bootstrap
+
+demo: setup
+	@$(PYTHON) -m hpcplat.cli.main demo
+
+demo-down: setup
+	@hpcplat demo --down
+
+test: setup
+	@$(PYTHON) -m pytest -n 2 -m "not matrix"
+
+test-fast: setup
+	@$(PYTHON) -m pytest -n 2 -m "not matrix and not slurm and not slow"
+
+test-matrix: setup
+	@$(PYTHON) -m pytest -m matrix
+
+lint: setup
+	@ruff format --check .
+	@ruff check .
+	@mypy
+	@lint-imports --no-logo
+
+check: lint test
+
+bench: setup
+	@$(PYTHON) -m tests.benchmarks
+
+clean:
+	@rm -rf .venv .setup build dist *.egg-info

@@ -1,0 +1,36 @@
+"""The one place that writes files: aside, flushed to disk, then renamed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_whole(path: Path, content: bytes | str, mode: int = 0o644) -> None:
+    """Write ``path`` so that readers see the old content or the new, never a part.
+
+    The parent folder must exist; ``mode`` is set exactly, whatever the umask.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException:  # a full disk or Ctrl-C: leave no half file behind
+        Path(aside).unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in ``folder`` survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

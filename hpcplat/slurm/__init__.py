@@ -1,0 +1,1 @@
+"""Slurm behind one adapter: a Scheduler protocol and what implements it."""

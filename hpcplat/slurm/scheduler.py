@@ -1,0 +1,231 @@
+"""What a scheduler adapter promises: the protocol and the records it speaks in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from hpcplat.slurm.states import JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A batch script and the options that go beside it, ready for sbatch.
+
+    ``options`` are sbatch arguments (``--hold``, ``--account=nlp``); what can stand
+    in the script's #SBATCH lines belongs there. ``user`` submits as that person
+    (the adapter's own way: ``--uid`` as root); None means the calling user.
+    """
+
+    script: str
+    folder: str
+    options: Sequence[str] = ()
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedJob:
+    """What sbatch answered: the job id and, in a multi-cluster site, the cluster."""
+
+    job_id: int
+    cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveJob:
+    """One job, array task or het component as the controller knows it now.
+
+    ``job_id`` is the record's own number; ``address`` is how people and scontrol
+    name it (``123``, ``123_4``, ``123_[5-9%2]``, ``123+1``). Times are aware (UTC).
+    ``gpus`` counts all GPUs asked for or held by the job.
+    """
+
+    job_id: int
+    address: str
+    name: str
+    user: str
+    account: str
+    partition: str
+    qos: str
+    state: JobState
+    reason: str
+    comment: str
+    nodes: tuple[str, ...]
+    node_count: int
+    cpus: int
+    gpus: int
+    time_limit: timedelta | None
+    submitted: datetime
+    started: datetime | None
+    ends: datetime | None
+    priority: int
+    restarts: int
+    array_job_id: int | None = None
+    array_task_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """One attempt of a job as the accounting database knows it (``sacct -D``)."""
+
+    job_id: int
+    address: str
+    name: str
+    user: str
+    account: str
+    partition: str
+    qos: str
+    state: JobState
+    exit_code: int
+    exit_signal: int
+    reason: str
+    comment: str
+    nodes: tuple[str, ...]
+    submitted: datetime
+    started: datetime | None
+    ended: datetime | None
+    allocated: Mapping[str, int] = field(default_factory=dict)
+    steps: tuple[PastStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PastStep:
+    """One step of a past job: ``batch``, ``extern`` or a number."""
+
+    step: str
+    state: JobState
+    exit_code: int
+    exit_signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node: state words, GPUs by type (configured, allocated), CPUs, memory."""
+
+    name: str
+    state: str
+    flags: frozenset[str]
+    partitions: tuple[str, ...]
+    features: tuple[str, ...]
+    gpus: Mapping[str, int]
+    gpus_used: Mapping[str, int]
+    cpus: int
+    cpus_used: int
+    memory_mib: int
+    memory_used_mib: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition with its limits."""
+
+    name: str
+    is_default: bool
+    state: str
+    nodes: tuple[str, ...]
+    max_time: timedelta | None
+    default_time: timedelta | None
+    max_nodes: int | None
+    allowed_accounts: tuple[str, ...] | None
+    allowed_qos: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Association:
+    """One association: cluster, account, user (empty for the account's own line)."""
+
+    cluster: str
+    account: str
+    user: str
+    partition: str
+    fair_share: str
+    limits: Mapping[str, str]
+    qos: tuple[str, ...]
+    default_qos: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the controller and the accounting database answer."""
+
+    controller: bool
+    accounting: bool
+    detail: str = ""
+
+
+class Scheduler(Protocol):
+    """What the service and the command line need of Slurm.
+
+    Every method raises UnavailableError when Slurm does not answer in time, and
+    InvalidError or NotFoundError when Slurm refuses, with Slurm's own words.
+    An answer is never partial: it is whole, or an error.
+    """
+
+    def version(self) -> tuple[int, int]:
+        """Return the release, such as (22, 5)."""
+        ...
+
+    def health(self) -> Health:
+        """Ask the controller and the accounting database whether they are up."""
+        ...
+
+    def config(self) -> Mapping[str, str]:
+        """Return ``scontrol show config`` as names and values."""
+        ...
+
+    def submit(self, submission: Submission) -> SubmittedJob:
+        """Hand a batch script to Slurm."""
+        ...
+
+    def estimate(self, submission: Submission) -> datetime | None:
+        """Return when the job would start (``--test-only``); submits nothing."""
+        ...
+
+    def jobs(self) -> Sequence[LiveJob]:
+        """Return all live jobs by ONE query, whatever their number."""
+        ...
+
+    def history(
+        self, since: datetime, job_ids: Sequence[int] = ()
+    ) -> Sequence[PastJob]:
+        """Return every attempt in accounting since then (of these jobs, if given)."""
+        ...
+
+    def nodes(self) -> Sequence[Node]:
+        """Return all nodes."""
+        ...
+
+    def partitions(self) -> Sequence[Partition]:
+        """Return all partitions."""
+        ...
+
+    def associations(self) -> Sequence[Association]:
+        """Return all associations of this cluster."""
+        ...
+
+    def cancel(self, address: str, signal: str | None = None) -> None:
+        """Cancel a job or array task, or send it a signal."""
+        ...
+
+    def requeue(self, address: str) -> None:
+        """Put a job back into the queue under the same id."""
+        ...
+
+    def start_now(self, address: str) -> None:
+        """Drop a pending job's begin time (``StartTime=now``)."""
+        ...
+
+    def hold(self, address: str) -> None:
+        """Keep a pending job from starting."""
+        ...
+
+    def release(self, address: str) -> None:
+        """Let a held job start."""
+        ...
+
+    def set_node_state(self, node: str, state: str, reason: str = "") -> None:
+        """Set a node ``down``, ``drain`` or ``resume``."""
+        ...

@@ -1,0 +1,1 @@
+"""Jinja templates of batch scripts, read through importlib.resources."""

@@ -1,0 +1,1 @@
+"""The service: HTTP API, tables, reconcile loop."""

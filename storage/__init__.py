@@ -1,0 +1,1 @@
+"""Programs for data at rest: they write what hpcplat.datasets reads."""
