@@ -1,0 +1,1 @@
+"""sbatch's own language: its options, its command line, its #SBATCH lines. All pure."""
