@@ -30,6 +30,15 @@ from hpcplat.tracking.values import EXTENSIONS, Distribution, Picture, Rich
 RETRY_SECONDS = 1.0
 
 
+class Place(NamedTuple):
+    """Whose metrics: run folder, attempt (from 1), source and global rank."""
+
+    run: Path
+    attempt: int
+    source: str
+    rank: int
+
+
 class Entry(NamedTuple):
     """One call of ``log``: its numbers, and what is not a number."""
 
@@ -45,11 +54,9 @@ Item: TypeAlias = Entry | threading.Event | None
 class Appender:
     """Takes items from a queue and appends them; None ends it, an Event is set."""
 
-    def __init__(
-        self, run: Path, attempt: int, source: str, losses: Losses, wall: float
-    ) -> None:
+    def __init__(self, place: Place, losses: Losses, wall: float) -> None:
         self.queue: SimpleQueue[Item] = SimpleQueue()
-        self._run, self._attempt, self._source = run, attempt, source
+        self._place = place
         self._losses, self._lost_written = losses, 0
         self._wall = wall
         self._file = -1
@@ -103,7 +110,7 @@ class Appender:
         """Write a picture under its digest, once; return the file's name."""
         digest = hashlib.sha256(picture.data).hexdigest()[:32]
         name = f"{digest}.{EXTENSIONS[picture.media_type]}"
-        path = media_folder(self._run) / name
+        path = media_folder(self._place.run) / name
         path.parent.parent.mkdir(exist_ok=True)
         path.parent.mkdir(exist_ok=True)
         if not path.exists():
@@ -128,9 +135,10 @@ class Appender:
     def _open(self) -> bytes:
         """Take a new file; return the line that begins it."""
         self._close()
-        self._file = create_next(self._run, self._attempt, self._source)
+        run, attempt, source, rank = self._place
+        self._file = create_next(run, attempt, source)
         host, process = socket.gethostname(), os.getpid()
-        return encode(Opened(self._now(), self._attempt, self._source, host, process))
+        return encode(Opened(self._now(), attempt, source, rank, host, process))
 
     def _close(self) -> None:
         if self._file >= 0:

@@ -1,8 +1,8 @@
 """Where metrics lie in a run folder.
 
-``metrics/attempt-A/SOURCE.K.jsonl``: the source is ``rank-R``, ``node-NAME`` or another
-word, K counts the writers that the source had in this attempt (a rank that was started
-again, a fork). ``metrics/media/``: images and figures, named by their content.
+``metrics/attempt-A/SOURCE.K.jsonl``: the source is ``main`` (the run's own curve),
+``rank-R`` or ``node-NAME``; K counts the writers that the source had in this attempt (a
+rank that was started again, a fork). ``metrics/media/``: images and figures, named by their content.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+MAIN = "main"
 _NAME = re.compile(r"(?P<source>.+)\.(?P<number>\d+)\.jsonl")
 
 

@@ -22,6 +22,7 @@ class Opened:
     time: float
     attempt: int
     source: str
+    rank: int
     host: str
     process: int
 

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hpcplat.tracking.appender import Appender, Entry
+from hpcplat.tracking.appender import Appender, Entry, Place
+from hpcplat.tracking.layout import MAIN
 from hpcplat.tracking.losses import Losses
 from hpcplat.tracking.values import rich
 
@@ -30,13 +31,19 @@ class MetricsWriter:
     """Appends metrics to a run folder; no method raises, whatever the disk does.
 
     ``folder`` is the run folder, ``rank`` the global rank, ``attempt`` counts from 1.
-    ``source`` names a writer that is no rank, such as ``node-n1``.
+    What ``source`` "main" writes is the run's own curve, whichever rank knows it; values
+    of one rank or node among many are written by ``rank-3`` or ``node-n1``.
     """
 
     def __init__(
-        self, folder: Path | str, rank: int = 0, attempt: int = 1, *, source: str = ""
+        self,
+        folder: Path | str,
+        rank: int = 0,
+        attempt: int = 1,
+        *,
+        source: str = MAIN,
     ) -> None:
-        self._place = (Path(folder), attempt, source or f"rank-{rank}")
+        self._place = Place(Path(folder), attempt, source, rank)
         self._losses = Losses()
         self._names: set[str] = set()
         self._start()
@@ -85,7 +92,7 @@ class MetricsWriter:
         self._process = os.getpid()
         # Steps of the clock after this are not seen: times of a writer never go back.
         self._wall = time.time() - time.monotonic()
-        appender = Appender(*self._place, self._losses, self._wall)
+        appender = Appender(self._place, self._losses, self._wall)
         self._queue = appender.queue
         # A daemon: a file system that hangs must not keep the process.
         self._thread = threading.Thread(target=appender.run, daemon=True)

@@ -43,7 +43,7 @@ def test_numbers_are_there_after_close(tmp_path: Path) -> None:
     writer.close()
     opened, *rest = records(tmp_path)
     assert isinstance(opened, Opened)
-    assert (opened.attempt, opened.source) == (2, "rank-3")
+    assert (opened.attempt, opened.source, opened.rank) == (2, "main", 3)
     assert opened.process == os.getpid()
     numbers = [record for record in rest if isinstance(record, Numbers)]
     assert [record.step for record in numbers] == list(range(100))

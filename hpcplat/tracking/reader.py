@@ -1,0 +1,84 @@
+"""Reading metrics files, whole or as they grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from hpcplat.tracking.layout import MetricsFile, metrics_files
+from hpcplat.tracking.record import Record, decode
+
+CHUNK = 1024 * 1024  # bytes
+MAX_LINE = 16 * 1024 * 1024  # bytes; what is longer was never written by us
+
+
+class Chunk(NamedTuple):
+    """Whole lines from a file: records, the offset after them, lines damaged."""
+
+    records: list[Record]
+    offset: int
+    damaged: int
+
+
+class Entry(NamedTuple):
+    """A record and the file that it stands in."""
+
+    file: MetricsFile
+    record: Record
+
+
+def read_chunk(
+    path: Path, offset: int = 0, size: int = CHUNK, *, ended: bool = False
+) -> Chunk:
+    """Return the records of whole lines from ``offset`` on, some ``size`` bytes.
+
+    A last line without its end, or a hole (NULs: a network file system that has not
+    caught up), is left for the next call, unless the writer has ``ended``: then both
+    are damage and passed over. The same ``offset`` back means that there is no more as
+    yet. OSError if the file cannot be read.
+    """
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = _lines(file, size, ended)
+    lines = data.split(b"\n")
+    last = lines.pop()
+    if (ended and last) or len(last) >= MAX_LINE:
+        lines.append(last)
+        last = b""
+    records = [decode(line) for line in lines]
+    kept = [record for record in records if record is not None]
+    return Chunk(kept, offset + len(data) - len(last), len(records) - len(kept))
+
+
+def read_all(path: Path) -> Chunk:
+    """Return all records of a file; a torn last line counts as damaged."""
+    records: list[Record] = []
+    offset = damaged = 0
+    while True:
+        chunk = read_chunk(path, offset, ended=True)
+        records += chunk.records
+        damaged += chunk.damaged
+        if chunk.offset == offset:
+            return Chunk(records, offset, damaged)
+        offset = chunk.offset
+
+
+def read_run(run: Path) -> Iterator[Entry]:
+    """Yield all records of a run folder by attempt, source and writer."""
+    for file in metrics_files(run):
+        for record in read_all(file.path).records:
+            yield Entry(file, record)
+
+
+def _lines(file: BinaryIO, size: int, ended: bool) -> bytes:
+    """Read on until there is a line's end, a hole, the end of the file or too much."""
+    data = b""
+    while b"\n" not in data[-size:] and len(data) < MAX_LINE:
+        more = file.read(size)
+        settled = more if ended else more.partition(b"\0")[0]
+        data += settled
+        if not more or len(settled) < len(more):
+            break
+    whole = data.rfind(b"\n") + 1
+    return data[:whole] if whole else data
