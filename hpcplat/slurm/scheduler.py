@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from hpcplat.errors import UnavailableError
 from hpcplat.slurm.states import JobState
+
+
+class SubmissionDoubtError(UnavailableError):
+    """Slurm may or may not have taken the job: look its key up before a retry.
+
+    Raised by ``submit`` alone, after a time-out, a killed sbatch or an answer that
+    can't be read. A plain UnavailableError from ``submit`` means: surely not taken.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,10 @@ class LiveJob:
 
     ``job_id`` is the record's own number; ``address`` is how people and scontrol
     name it (``123``, ``123_4``, ``123_[5-9%2]``, ``123+1``). Times are aware (UTC).
-    ``gpus`` counts all GPUs asked for or held by the job.
+    ``gpus`` counts all GPUs asked for or held by the job. ``started`` is set only
+    once the job has started; ``expected_start`` is Slurm's guess, or the begin time,
+    of a pending one. ``ends`` is when the time limit strikes (or the job ended).
+    A requeue changes ``submitted``: (cluster, job_id, submitted) names an attempt.
     """
 
     job_id: int
@@ -64,11 +76,19 @@ class LiveJob:
     restarts: int
     array_job_id: int | None = None
     array_task_id: int | None = None
+    expected_start: datetime | None = None
+    batch_host: str = ""
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """One attempt of a job as the accounting database knows it (``sacct -D``)."""
+    """One attempt of a job as the accounting database knows it (``sacct -D``).
+
+    ``allocated`` maps TRES names to counts, memory in MiB (``gres/gpu:h100``: 4).
+    The database may hold the name without its non-ASCII letters, and the comment
+    only after the end, and only where AccountingStoreFlags has job_comment.
+    """
 
     job_id: int
     address: str
@@ -88,6 +108,7 @@ class PastJob:
     ended: datetime | None
     allocated: Mapping[str, int] = field(default_factory=dict)
     steps: tuple[PastStep, ...] = ()
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +123,12 @@ class PastStep:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node: state words, GPUs by type (configured, allocated), CPUs, memory."""
+    """A node: state words, GPUs by type (configured, allocated), CPUs, memory.
+
+    ``state`` is Slurm's base word (IDLE, MIXED, ALLOCATED, DOWN …), ``flags`` what
+    comes with it (DRAIN, NOT_RESPONDING …), all upper case. GPUs without a type
+    have the empty text as their key.
+    """
 
     name: str
     state: str
@@ -120,7 +146,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition with its limits."""
+    """A partition with its limits; None means that there is none.
+
+    ``allowed_accounts`` and ``allowed_qos`` are None where all are allowed.
+    """
 
     name: str
     is_default: bool
@@ -131,11 +160,17 @@ class Partition:
     max_nodes: int | None
     allowed_accounts: tuple[str, ...] | None
     allowed_qos: tuple[str, ...] | None
+    denied_accounts: tuple[str, ...] = ()
+    qos: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """One association: cluster, account, user (empty for the account's own line)."""
+    """One association: cluster, account, user (empty for the account's own line).
+
+    ``limits`` has Slurm's names (GrpTRES, MaxJobs …) and only those that are set on
+    this very line; a user's line inherits the rest from its account.
+    """
 
     cluster: str
     account: str
@@ -145,6 +180,38 @@ class Association:
     limits: Mapping[str, str]
     qos: tuple[str, ...]
     default_qos: str
+    parent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Qos:
+    """A quality of service: whom it may preempt, and the limits that are set."""
+
+    name: str
+    priority: int
+    preempts: tuple[str, ...]
+    preempt_mode: str
+    flags: frozenset[str]
+    limits: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The fair share of one association (sshare), in Slurm's own quantities.
+
+    ``raw_shares`` is None where the line shares with its parent; ``fair_share`` is
+    between 0 and 1, None on an account's own line; ``level_fs`` may be infinite.
+    """
+
+    cluster: str
+    account: str
+    user: str
+    raw_shares: int | None
+    norm_shares: float | None
+    raw_usage: int
+    effective_usage: float | None
+    fair_share: float | None
+    level_fs: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +244,27 @@ class Scheduler(Protocol):
         ...
 
     def submit(self, submission: Submission) -> SubmittedJob:
-        """Hand a batch script to Slurm."""
+        """Hand a batch script to Slurm.
+
+        Raises InvalidError or ForbiddenError when Slurm refuses, UnavailableError
+        when it surely did not get the job, SubmissionDoubtError when it may have.
+        """
         ...
 
     def estimate(self, submission: Submission) -> datetime | None:
-        """Return when the job would start (``--test-only``); submits nothing."""
+        """Return when the job would start (``--test-only``); submits nothing.
+
+        None means that Slurm can't tell.
+        """
         ...
 
-    def jobs(self) -> Sequence[LiveJob]:
-        """Return all live jobs by ONE query, whatever their number."""
+    def jobs(self, *, finished: bool = False) -> Sequence[LiveJob]:
+        """Return all live jobs by ONE query, whatever their number.
+
+        ``finished`` adds those that ended lately and that the controller has not
+        forgotten yet (MinJobAge): look there for a key after a doubtful submission,
+        accounting lags behind.
+        """
         ...
 
     def history(
@@ -206,8 +285,19 @@ class Scheduler(Protocol):
         """Return all associations of this cluster."""
         ...
 
+    def qos(self) -> Sequence[Qos]:
+        """Return every quality of service."""
+        ...
+
+    def shares(self) -> Sequence[Share]:
+        """Return the fair share of every association."""
+        ...
+
     def cancel(self, address: str, signal: str | None = None) -> None:
-        """Cancel a job or array task, or send it a signal."""
+        """Cancel a job or array task, or send its batch shell a signal (``USR2``).
+
+        A job that is gone already is no error: Slurm does not tell it apart.
+        """
         ...
 
     def requeue(self, address: str) -> None:
