@@ -12,6 +12,7 @@ class ExitCode(IntEnum):
     MENDABLE = 1  # yours to mend: the message says how
     USAGE = 2  # the command line itself is wrong
     BUG = 3  # ours: a log was kept
+    INTERRUPTED = 130  # Ctrl-C, as shells have it
 
 
 class HpcplatError(Exception):

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import sys
-from typing import Any, NamedTuple
+from typing import Final, NamedTuple
 
-import typer
-from typer.core import TyperGroup
-
+from hpcplat.cli import faults
 from hpcplat.errors import ExitCode, HpcplatError
-
-logger = logging.getLogger("hpcplat")
 
 
 class Entry(NamedTuple):
@@ -20,75 +15,79 @@ class Entry(NamedTuple):
 
     module: str
     help: str
+    group: str = "More"
 
 
 COMMANDS: dict[str, Entry] = {
+    "import": Entry(
+        "hpcplat.cli.importing", "Turn an sbatch script into a spec.", "Jobs"
+    ),
     "cluster": Entry("hpcplat.cli.cluster", "A real Slurm on this machine."),
 }
 
+# Their words are another program's to parse: a module with ``main(words) -> status``.
+DROP_INS: Final = {"sbatch": "hpcplat.cli.sbatch"}
 
-class LazyGroup(TyperGroup):
-    """A group whose commands are imported one by one, so that start-up stays quick.
-
-    Click's own types are not named here: Typer carries them under different module
-    names in different releases.
-    """
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401
-        """Return the names in the table's order."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
-        """Return a stand-in with the help line: enough for the overview."""
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
-            return None
-        return typer.main.get_group(typer.Typer(name=cmd_name, help=entry.help))
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Import the module of the command that is about to run (or complete)."""
-        name, stand_in, rest = super().resolve_command(ctx, args)
-        if name is None or stand_in is None:
-            return name, stand_in, rest
-        command = typer.main.get_command(
-            importlib.import_module(COMMANDS[name].module).app
-        )
-        command.name = name
-        return name, command, rest
+_OVERVIEW: Final[tuple[list[str], ...]] = ([], ["-h"], ["--help"], ["help"])
+_VERSION: Final = (["-V"], ["--version"])
 
 
-app = typer.Typer(
-    cls=LazyGroup,
-    help="Train on Slurm clusters: submit, watch, recover, prove the resume.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-@app.callback()
-def _main() -> None:
-    """Train on Slurm clusters: submit, watch, recover, prove the resume."""
-
-
-def run(arguments: list[str] | None = None) -> None:
+def run() -> None:
     """Run the program and end the process with one of the documented exit codes."""
-    sys.exit(main(sys.argv[1:] if arguments is None else arguments))
+    sys.exit(main(sys.argv[1:]))
 
 
 def main(arguments: list[str]) -> int:
     """Run one command line; the one place that maps errors to exit codes."""
     try:
-        app(arguments, standalone_mode=True, prog_name="hpcplat")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else ExitCode.DONE
+        status = _dispatch(arguments)
+        sys.stdout.flush()
     except HpcplatError as error:
-        print(f"hpcplat: {error}", file=sys.stderr)
-        return ExitCode.MENDABLE
+        return faults.mendable(error)
     except KeyboardInterrupt:
-        print("hpcplat: interrupted", file=sys.stderr)
-        return ExitCode.MENDABLE
-    except Exception:  # the process's edge: what nobody foresaw is our fault
-        logger.exception("hpcplat failed; this is a fault of hpcplat, please report it")
-        return ExitCode.BUG
-    return ExitCode.DONE
+        return faults.interrupted()
+    except BrokenPipeError:  # `hpcplat jobs | head` has read enough
+        return faults.unread()
+    except OSError as error:  # a full disk is for people to mend; the rest is ours
+        return faults.of_the_system(error)
+    except Exception as error:  # noqa: BLE001 - the process's edge: ours, with a log
+        return faults.ours(error)
+    return status
+
+
+def _dispatch(arguments: list[str]) -> int:
+    """Load no more than this command line needs: start-up is felt at every use."""
+    if arguments in _OVERVIEW:
+        print(overview())
+        return ExitCode.DONE
+    if arguments in _VERSION:
+        metadata = importlib.import_module("importlib.metadata")
+        print(f"hpcplat {metadata.version('hpcplat')}")
+        return ExitCode.DONE
+    if arguments[0] in DROP_INS:
+        module = importlib.import_module(DROP_INS[arguments[0]])
+        return int(module.main(arguments[1:]))
+    program = importlib.import_module("hpcplat.cli.program")
+    return int(program.main(arguments, COMMANDS))
+
+
+def overview() -> str:
+    """Return what `hpcplat --help` prints, without loading Typer."""
+    groups: dict[str, list[str]] = {}
+    for name, entry in COMMANDS.items():
+        groups.setdefault(entry.group, []).append(f"  {name:<10} {entry.help}")
+    parts = [
+        "Usage: hpcplat COMMAND [ARGUMENTS] …",
+        "Train on Slurm clusters: submit, watch, recover, prove the resume.",
+    ]
+    parts += ["\n".join([f"{name}:", *lines]) for name, lines in groups.items()]
+    parts.append(
+        "`hpcplat COMMAND --help` says more. `hpcplat --version` names the release,\n"
+        "`hpcplat --install-completion` makes the shell complete commands.\n"
+        "Exit codes: 0 done, 1 yours to mend, 2 wrong usage, 3 a fault of ours."
+    )
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    run()

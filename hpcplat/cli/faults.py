@@ -1,0 +1,79 @@
+"""What a person is told when a command fails, and the exit code that goes with it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tempfile
+import traceback
+from typing import Final
+
+from hpcplat.errors import ExitCode, HpcplatError
+
+# What the operating system refuses and a person can mend, and how.
+REMEDIES: Final = {
+    errno.ENOSPC: "Free some space, or use another folder.",
+    errno.EDQUOT: "Your disk quota is used up: remove files, or use another folder.",
+    errno.EROFS: "Use a folder that can be written.",
+    errno.EACCES: "Check the owner and mode.",
+    errno.EPERM: "Check the owner and mode.",
+    errno.EMFILE: "Raise the limit: ulimit -n.",
+    errno.ENOMEM: "Free some memory.",
+}
+
+
+def mendable(error: HpcplatError) -> int:
+    """Say what is wrong and the remedy, a line for each fault."""
+    for line in str(error).splitlines():
+        _say(line)
+    return ExitCode.MENDABLE
+
+
+def usage(message: str) -> int:
+    """Say what is wrong with the command line."""
+    _say(message)
+    return ExitCode.USAGE
+
+
+def interrupted() -> int:
+    """Say that Ctrl-C was heard (130, as in every shell)."""
+    _say("interrupted")
+    return ExitCode.INTERRUPTED
+
+
+def unread() -> int:
+    """End quietly: whoever read our output has seen enough."""
+    # Python flushes stdout once more at exit, and would complain then.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.DONE
+
+
+def of_the_system(error: OSError) -> int:
+    """Say what the operating system refused, or keep a log where it is our fault."""
+    remedy = REMEDIES.get(error.errno or 0)
+    if remedy is None:
+        return ours(error)
+    where = f"{error.filename}: " if error.filename else ""
+    _say(f"{where}{error.strerror}. {remedy}")
+    return ExitCode.MENDABLE
+
+
+def ours(error: BaseException) -> int:
+    """Keep the traceback in a file, and say where it is."""
+    report = "".join(traceback.format_exception(error))
+    what = f"a fault of hpcplat: {type(error).__name__}: {error}"
+    try:
+        handle, path = tempfile.mkstemp(prefix="hpcplat-fault-", suffix=".log")
+        with os.fdopen(handle, "w") as file:
+            file.write(f"{sys.argv!r}\n{report}")
+    except OSError:  # no place for a log: the screen is what is left
+        print(report, file=sys.stderr)
+        _say(what)
+        return ExitCode.BUG
+    _say(f"{what} (the log is {path}; please report it)")
+    return ExitCode.BUG
+
+
+def _say(text: str) -> None:
+    print(f"hpcplat: {text}", file=sys.stderr)
