@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from hpcplat.jobs.fields import (
     Line,
     Lines,
-    Path,
-    Paths,
+    PathText,
+    PathTexts,
     Record,
     VariableName,
     VariableValue,
@@ -82,11 +82,11 @@ class Container(Record):
         default="apptainer",
         description="Apptainer's own command, or pyxis (srun's plug-in).",
     )
-    image: Path = Field(description="A .sif or .sqsh file, or an image's address.")
-    mounts: Paths = Field(
+    image: PathText = Field(description="A .sif or .sqsh file, or an image's address.")
+    mounts: PathTexts = Field(
         default=(), description="HOST:CONTAINER or HOST:CONTAINER:ro."
     )
-    folder: Path | None = Field(
+    folder: PathText | None = Field(
         default=None, description="The folder to work in, inside."
     )
     options: Lines = Field(default=(), description="More words for apptainer exec.")
@@ -105,7 +105,7 @@ class Container(Record):
 class Environment(Record):
     """Modules, a virtual environment, a container; variables; secrets."""
 
-    venv: Path | None = Field(
+    venv: PathText | None = Field(
         default=None, description="The folder of a virtual environment."
     )
     conda: Line | None = Field(
@@ -113,7 +113,7 @@ class Environment(Record):
     )
     modules: Modules = Field(default=(), description="Modules to load, in order.")
     container: Container | None = None
-    folder: Path | None = Field(
+    folder: PathText | None = Field(
         default=None,
         description="The folder to work in; where you submitted if not given.",
     )

@@ -164,7 +164,7 @@ Line = Annotated[
     AfterValidator(checked_text),
     AfterValidator(printable),
 ]
-Path = Annotated[
+PathText = Annotated[
     str,
     Field(min_length=1, max_length=4096),
     AfterValidator(checked_text),
@@ -180,7 +180,7 @@ Hosts = Annotated[
 ]
 HostList = Annotated[tuple[Hosts, ...], BeforeValidator(_words)]
 Lines = Annotated[tuple[Line, ...], BeforeValidator(_words)]
-Paths = Annotated[tuple[Path, ...], BeforeValidator(_words)]
+PathTexts = Annotated[tuple[PathText, ...], BeforeValidator(_words)]
 
 Count = Annotated[int, BeforeValidator(_count), Field(ge=1, le=1_000_000)]
 CountFromZero = Annotated[int, BeforeValidator(_count), Field(ge=0, le=1_000_000)]

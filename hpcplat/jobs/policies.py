@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hpcplat.jobs.fields import Count, CountFromZero, Duration, Path, Record
+from hpcplat.jobs.fields import Count, CountFromZero, Duration, PathText, Record
 
 
 class Checkpoint(Record):
@@ -21,10 +21,10 @@ class Checkpoint(Record):
     keep_every: Count | None = Field(
         default=None, description="Keep those of every so many steps for good."
     )
-    folder: Path | None = Field(
+    folder: PathText | None = Field(
         default=None, description="Where; the run folder's checkpoints/ if not given."
     )
-    resume_from: Path | None = Field(
+    resume_from: PathText | None = Field(
         default=None, description="A checkpoint, or a folder of them, to start from."
     )
 

@@ -17,7 +17,7 @@ from pydantic import (
 
 from hpcplat.jobs.array import ArrayText
 from hpcplat.jobs.environment import Environment
-from hpcplat.jobs.fields import Line, Paths, Record, Text, Word, refuse
+from hpcplat.jobs.fields import Line, PathTexts, Record, Text, Word, refuse
 from hpcplat.jobs.options import OptionName, OptionValue
 from hpcplat.jobs.policies import Checkpoint, Recovery
 from hpcplat.jobs.resources import Resources
@@ -85,7 +85,7 @@ class JobSpec(Record):
         default_factory=dict, description="The preset's own settings."
     )
     environment: Environment = Field(default_factory=Environment)
-    outputs: Paths = Field(
+    outputs: PathTexts = Field(
         default=(),
         description="Files that must be there at the end; * and ** are allowed.",
     )

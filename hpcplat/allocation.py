@@ -1,0 +1,130 @@
+"""What a process inside an allocation knows of it.
+
+One of the two modules that read the environment: Slurm's and the launcher's own names
+become ours here, in two tables (STYLE: one table at the border).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hpcplat.errors import NotFoundError
+from hpcplat.runfolder import RunFolder
+
+RUN_FOLDER: Final = "HPCPLAT_RUN_FOLDER"
+ATTEMPT: Final = "HPCPLAT_ATTEMPT"
+GENERATION: Final = "HPCPLAT_GENERATION"
+JOB_KEY: Final = "HPCPLAT_JOB_KEY"
+ARRAY_INDEX: Final = "HPCPLAT_ARRAY_INDEX"
+# Slurm's own name of a task's index. A rank sees the index that was asked for, also
+# where the array went to Slurm in parts.
+SLURM_ARRAY_INDEX: Final = "SLURM_ARRAY_TASK_ID"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """What an agent knows: its job, its node, and the place of both.
+
+    ``node_index`` counts the job's nodes from 0.
+    """
+
+    job_id: int
+    node: str
+    node_index: int
+    node_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlacement:
+    """What a rank knows: itself, the world, where to meet, and its run folder.
+
+    ``generation`` counts starts of the ranks within one attempt, from 0.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    master_address: str
+    master_port: int
+    run_folder: RunFolder
+    attempt: int
+    generation: int
+    job_key: str
+    array_index: int | None
+
+
+def environment() -> dict[str, str]:
+    """Return a copy of this process's environment, to hand to a child."""
+    return dict(os.environ)
+
+
+def node_place(environ: Mapping[str, str] = os.environ) -> NodePlace:
+    """Return where this agent stands; NotFoundError outside of a Slurm step."""
+    try:
+        return NodePlace(
+            job_id=int(environ["SLURM_JOB_ID"]),
+            node=environ["SLURMD_NODENAME"],
+            node_index=int(environ.get("SLURM_NODEID", "0")),
+            node_count=int(environ.get("SLURM_STEP_NUM_NODES", "1")),
+        )
+    except KeyError as error:
+        raise NotFoundError(
+            f"{error.args[0]} is not set: this is no step of a Slurm job.",
+            "Start it with srun, as the batch script does.",
+        ) from error
+
+
+def rank_placement(environ: Mapping[str, str] = os.environ) -> RankPlacement:
+    """Return what this rank knows; NotFoundError outside of an hpcplat job."""
+    try:
+        index = environ.get(ARRAY_INDEX)
+        return RankPlacement(
+            rank=int(environ["RANK"]),
+            world_size=int(environ["WORLD_SIZE"]),
+            local_rank=int(environ["LOCAL_RANK"]),
+            local_world_size=int(environ["LOCAL_WORLD_SIZE"]),
+            node_rank=int(environ["NODE_RANK"]),
+            master_address=environ["MASTER_ADDR"],
+            master_port=int(environ["MASTER_PORT"]),
+            run_folder=RunFolder(Path(environ[RUN_FOLDER])),
+            attempt=int(environ[ATTEMPT]),
+            generation=int(environ[GENERATION]),
+            job_key=environ[JOB_KEY],
+            array_index=None if index is None else int(index),
+        )
+    except KeyError as error:
+        raise NotFoundError(
+            f"{error.args[0]} is not set: this process is no rank of an hpcplat job.",
+            "Submit it with hpcplat.",
+        ) from error
+
+
+def rank_variables(place: RankPlacement) -> dict[str, str]:
+    """Return the variables that say ``place``: what rank_placement reads.
+
+    The names are torch's and Megatron's (torch.distributed, "Environment variable
+    initialization"; GROUP_RANK is torchrun's word for the node), and ours.
+    """
+    values = {
+        "RANK": place.rank,
+        "WORLD_SIZE": place.world_size,
+        "LOCAL_RANK": place.local_rank,
+        "LOCAL_WORLD_SIZE": place.local_world_size,
+        "NODE_RANK": place.node_rank,
+        "GROUP_RANK": place.node_rank,
+        "MASTER_ADDR": place.master_address,
+        "MASTER_PORT": place.master_port,
+        RUN_FOLDER: place.run_folder.root,
+        ATTEMPT: place.attempt,
+        GENERATION: place.generation,
+        JOB_KEY: place.job_key,
+    }
+    if place.array_index is not None:
+        values |= {ARRAY_INDEX: place.array_index, SLURM_ARRAY_INDEX: place.array_index}
+    return {name: str(value) for name, value in values.items()}

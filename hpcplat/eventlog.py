@@ -1,0 +1,84 @@
+"""The event log of a run folder: whole lines of JSON that any process may append."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+# POSIX keeps appends of one write() whole; a line above this is cut to stay one write.
+LONGEST_LINE: Final = 60_000
+LARGEST_READ: Final = 4 * 1024 * 1024
+
+
+class EventKind(StrEnum):
+    """What happened inside an allocation."""
+
+    ATTEMPT_STARTED = "attempt-started"
+    RANKS_STARTED = "ranks-started"
+    SIGNAL_PASSED = "signal-passed"
+    RANK_FAILED = "rank-failed"
+    NODE_LOST = "node-lost"
+    OUTPUT_MISSING = "output-missing"
+    ATTEMPT_ENDED = "attempt-ended"
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """One thing that happened: when (seconds since 1970), in which attempt, in words.
+
+    ``kind`` is an EventKind or a launcher's own word; ``details`` hold numbers and
+    names for programs.
+    """
+
+    kind: str
+    what: str
+    attempt: int
+    time: float = field(default_factory=time.time)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def append(path: Path, event: RunEvent) -> None:
+    """Add an event as one whole line, whoever else appends at the same time."""
+    line = _line(event)
+    if len(line) > LONGEST_LINE:
+        line = _line(RunEvent(event.kind, event.what[:2000], event.attempt, event.time))
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(handle, line)
+    finally:
+        os.close(handle)
+
+
+def read(path: Path, offset: int = 0) -> tuple[tuple[RunEvent, ...], int]:
+    """Return the events from ``offset`` (bytes) on, and the offset to go on from.
+
+    A last line that is not whole yet is left for the next time; a line that is no
+    event (a full disk cut it) is skipped. A missing file has no events.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            content = file.read(LARGEST_READ)
+    except FileNotFoundError:
+        return (), offset
+    whole = content[: content.rfind(b"\n") + 1]
+    found = map(_event, whole.splitlines())
+    return tuple(event for event in found if event), offset + len(whole)
+
+
+def _line(event: RunEvent) -> bytes:
+    text = json.dumps(asdict(event), ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="replace") + b"\n"
+
+
+def _event(line: bytes) -> RunEvent | None:
+    try:
+        return RunEvent(**json.loads(line))
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,62 @@
+"""What the agents of a job start: the spec, resolved, as plain values.
+
+Standard library only: an agent must be up in tens of milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from hpcplat.errors import InvalidError
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """One job's processes, the same on every node.
+
+    ``nodes`` work, ``spare_nodes`` stand by. ``argv`` is started ``ranks_per_node``
+    times on each working node, in ``folder``. ``variables`` reach every rank as they
+    are; ``secrets`` maps a name to ``env:NAME`` (its value is in the run folder's
+    secrets file) or ``file:/path``. ``grace`` is in seconds, from SIGTERM to SIGKILL.
+    ``keep_secrets``: a later start needs the secrets file again.
+    """
+
+    key: str
+    name: str
+    nodes: int
+    ranks_per_node: int
+    argv: tuple[str, ...]
+    spare_nodes: int = 0
+    folder: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    grace: float = 5.0
+    keep_secrets: bool = False
+
+    @property
+    def world(self) -> int:
+        """How many ranks there are."""
+        return self.nodes * self.ranks_per_node
+
+    def to_json(self) -> str:
+        """Return it as it stands in the run folder."""
+        return json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
+
+
+def read_plan(path: Path) -> LaunchPlan:
+    """Return the plan in a file; InvalidError if it is none of this release's."""
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        known = {field.name for field in fields(LaunchPlan)}
+        mine = {name: value for name, value in values.items() if name in known}
+        lists = {name: tuple(mine.get(name, ())) for name in ("argv", "outputs")}
+        return LaunchPlan(**{**mine, **lists})
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise InvalidError(
+            f"{path} is not a launch plan ({error}).", "Submit the job again."
+        ) from error

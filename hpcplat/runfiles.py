@@ -1,0 +1,132 @@
+"""The files of a run folder before its job starts: pure, then written in one place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hpcplat.batchscript import Part, program, render
+from hpcplat.files import write_whole
+from hpcplat.jobs.environment import Container
+from hpcplat.jobs.spec import JobSpec
+from hpcplat.launchplan import LaunchPlan
+from hpcplat.parallel import places_as_json, rank_map
+from hpcplat.runfolder import PRIVATE_FILE, RunFolder
+from hpcplat.sitepolicy import SitePolicy
+
+PUBLIC_FILE: Final = 0o644
+PROGRAM_FILE: Final = 0o755
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """A file to be: where, what, and its mode."""
+
+    path: Path
+    content: str
+    mode: int = PUBLIC_FILE
+
+
+def run_files(
+    spec: JobSpec,
+    folder: RunFolder,
+    policy: SitePolicy,
+    key: str,
+    part: Part = Part(),  # noqa: B008 - frozen
+) -> tuple[RunFile, ...]:
+    """Return all that a job needs in its folder but for secrets; the script is last."""
+    places = places_as_json(rank_map(spec.parallelism, spec.allocation))
+    found = [
+        RunFile(folder.spec, spec.model_dump_json(indent=1) + "\n"),
+        RunFile(folder.plan, launch_plan(spec, folder, policy, key).to_json()),
+        RunFile(folder.rank_map, json.dumps(places) + "\n"),
+    ]
+    if isinstance(spec.command, str):
+        found.append(RunFile(folder.command, spec.command, PROGRAM_FILE))
+    script = render(spec, folder, policy, key, part)
+    return (*found, RunFile(folder.script, script))
+
+
+def secrets_file(folder: RunFolder, values: Mapping[str, str]) -> RunFile:
+    """Return the file that carries secret values to the agents: the owner's alone."""
+    return RunFile(folder.secrets, json.dumps(dict(values)) + "\n", PRIVATE_FILE)
+
+
+def secret_names(spec: JobSpec) -> dict[str, str]:
+    """Return the secrets to be taken from the submitter's environment: name, source."""
+    return {
+        name: reference.removeprefix("env:")
+        for name, reference in spec.environment.secrets.items()
+        if reference.startswith("env:")
+    }
+
+
+def write_files(folder: RunFolder, files: Iterable[RunFile]) -> None:
+    """Make the run folder with its subfolders, and write each file whole."""
+    for path in (folder.root, folder.logs, folder.metrics):
+        path.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        write_whole(file.path, file.content, file.mode)
+
+
+def launch_plan(
+    spec: JobSpec, folder: RunFolder, policy: SitePolicy, key: str
+) -> LaunchPlan:
+    """Return what the agents start."""
+    environment = spec.environment
+    return LaunchPlan(
+        key=key,
+        name=spec.name,
+        nodes=spec.resources.nodes,
+        spare_nodes=spec.resources.spare_nodes,
+        ranks_per_node=spec.resources.ranks_per_node,
+        argv=rank_argv(spec, folder, policy),
+        folder=environment.folder,
+        variables=environment.variables,
+        secrets=environment.secrets,
+        outputs=spec.outputs,
+        grace=spec.recovery.grace.total_seconds(),
+        # A requeue, and the other tasks of an array, read the secrets again.
+        keep_secrets=spec.requeues or spec.array is not None,
+    )
+
+
+def rank_argv(spec: JobSpec, folder: RunFolder, policy: SitePolicy) -> tuple[str, ...]:
+    """Return the words that start one rank, container and all."""
+    words = _command(spec, folder, policy)
+    container = spec.environment.container
+    if container is None or container.runtime == "pyxis":
+        return words
+    gpus = spec.resources.gpus_per_node > 0
+    return (*apptainer(container, folder, policy, gpus=gpus), *words)
+
+
+def apptainer(
+    container: Container, folder: RunFolder, policy: SitePolicy, *, gpus: bool
+) -> tuple[str, ...]:
+    """Return the words that run a command in an image, the run folder mounted.
+
+    Variables pass from outside as they are (Apptainer's default).
+    """
+    words = [policy.apptainer, "exec"]
+    if gpus:
+        words.append("--nv")
+    words.append(f"--bind={folder.root}")
+    words += [f"--bind={mount}" for mount in container.mounts]
+    if container.folder:
+        words.append(f"--pwd={container.folder}")
+    return (*words, *container.options, container.image)
+
+
+def _command(spec: JobSpec, folder: RunFolder, policy: SitePolicy) -> tuple[str, ...]:
+    if spec.preset is not None:
+        return (*program(policy, "launchers.megatron"), str(folder.root))
+    if isinstance(spec.command, str):
+        # A file, not `bash -c`: a script may be larger than an argument (128 KiB).
+        own_shell = spec.command.startswith("#!")
+        path = str(folder.command)
+        return (path,) if own_shell else ("/bin/bash", path)
+    return spec.command or ()
