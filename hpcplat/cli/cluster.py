@@ -2,17 +2,151 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated
+
 import typer
+from rich.console import Console
+from rich.table import Table
+
+from hpcplat import cluster
+from hpcplat.cluster.spec import default_folder, plain_path
+from hpcplat.errors import InvalidError
 
 app = typer.Typer(help="A real Slurm on this machine.", no_args_is_help=True)
 
+Name = Annotated[str, typer.Option("--name", help="The cluster's name.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", help="Where all of it lies.", show_default="by the name"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
 
 @app.command()
-def up() -> None:
-    """Start it."""
-    print("up")
+def up(  # noqa: PLR0913 - the signature is the command line
+    *,
+    name: Name = "local",
+    folder: Folder = None,
+    nodes: Annotated[
+        str, typer.Option(help="How many; or groups, such as 4:h100x4,2:a100x8.")
+    ] = "4",
+    spares: Annotated[
+        int, typer.Option(help="Further nodes, which Slurm fills last.")
+    ] = 1,
+    gpus_per_node: Annotated[int, typer.Option(help="GPUs of each node.")] = 4,
+    gpu_type: Annotated[str, typer.Option(help="Their type.")] = "h100",
+    partition: Annotated[str, typer.Option(help="The partition's name.")] = "gpu",
+    account: Annotated[str, typer.Option(help="Your Slurm account.")] = "lab",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A slurm.conf line: SlurmdTimeout=10. Repeatable."),
+    ] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Run the Slurm in this change-root folder.")
+    ] = None,
+) -> None:
+    """Start it; one that is up already stays as it is."""
+    spec = cluster.ClusterSpec(
+        name=name,
+        folder=folder or Path(),
+        groups=cluster.parse_groups(nodes, gpu_type=gpu_type, gpus=gpus_per_node),
+        spares=spares,
+        partition=partition,
+        account=account,
+        settings=dict(_pair(line) for line in setting or ()),
+        root=plain_path(root) if root else None,
+    )
+    console = Console(stderr=True)
+    with console.status(f"Starting the cluster {name!r} …"):
+        cluster.up(spec)
+    count = len(spec.nodes)
+    print(f"The cluster {name!r} is up: {count} nodes in {spec.folder}.")
+    print(f'For your shell: eval "$(hpcplat cluster env{_same(name, folder)})"')
 
 
 @app.command()
-def down() -> None:
-    """Stop it."""
+def down(*, name: Name = "local", folder: Folder = None) -> None:
+    """Kill all of it, jobs too, and remove its folder."""
+    where = _where(name, folder)
+    if cluster.down(where):
+        print(f"The cluster in {where} is down; nothing of it is left.")
+    else:
+        print(f"No cluster is in {where}.")
+
+
+@app.command()
+def status(
+    *, name: Name = "local", folder: Folder = None, as_json: Json = False
+) -> None:
+    """Show its daemons and nodes."""
+    report = cluster.find(_where(name, folder)).status()
+    if as_json:
+        print(json.dumps(dataclasses.asdict(report), indent=2))
+    else:
+        _show(report)
+
+
+@app.command()
+def env(*, name: Name = "local", folder: Folder = None, as_json: Json = False) -> None:
+    """Print what your shell needs, for eval."""
+    environment = cluster.find(_where(name, folder)).environment()
+    if as_json:
+        print(json.dumps(environment, indent=2))
+    else:
+        for key, value in environment.items():
+            print(f"export {key}={shlex.quote(value)}")
+
+
+@app.command()
+def kill_node(node: str, *, name: Name = "local", folder: Folder = None) -> None:
+    """Kill all that a power cut would: the node's daemons and all that its jobs run."""
+    count = cluster.find(_where(name, folder)).kill_node(node)
+    print(f"{node} is dead: {count} processes killed. Slurm finds out by itself.")
+
+
+@app.command()
+def revive_node(node: str, *, name: Name = "local", folder: Folder = None) -> None:
+    """Start the node again and wait until Slurm counts on it."""
+    cluster.find(_where(name, folder)).revive_node(node)
+    print(f"{node} is back.")
+
+
+def _where(name: str, folder: Path | None) -> Path:
+    return plain_path(folder or default_folder(name))
+
+
+def _same(name: str, folder: Path | None) -> str:
+    if folder:
+        return f" --folder {folder}"
+    return "" if name == "local" else f" --name {name}"
+
+
+def _pair(line: str) -> tuple[str, str]:
+    name, equals, value = line.partition("=")
+    if not equals:
+        raise InvalidError(f"{line!r} is not a setting.", "Write --set Name=value.")
+    return name, value
+
+
+def _show(report: cluster.ClusterStatus) -> None:
+    console = Console()
+    title = f"{report.name}: Slurm {report.version}, partition {report.partition}"
+    table = Table(title=title, title_justify="left")
+    for heading in ("node", "GPUs", "state", "slurmd", "processes of jobs"):
+        table.add_column(heading)
+    for node in report.nodes:
+        pid = str(node.pid) if node.pid else "[red]dead[/red]"
+        name = f"{node.name} (spare)" if node.is_spare else node.name
+        table.add_row(name, node.gpus, node.state, pid, str(node.processes or ""))
+    console.print(table)
+    words = [
+        name if pid else f"[red]{name} (dead)[/red]"
+        for name, pid in report.services.items()
+    ]
+    console.print("services:", ", ".join(words))
+    console.print("folder:  ", report.folder)
+    console.print("REST:    ", report.rest_url)

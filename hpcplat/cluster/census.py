@@ -1,0 +1,136 @@
+"""Which processes belong to a cluster, and to which of its nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from hpcplat.cluster.daemons import CLUSTER_MARK, DAEMON_MARK
+from hpcplat.cluster.folder import ClusterFolder
+from hpcplat.errors import UnavailableError
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A living process of the cluster: the daemon it is, or the node it works on."""
+
+    process: psutil.Process
+    daemon: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the census knows of any process of the machine."""
+
+    process: psutil.Process
+    parent: int
+    name: str
+    environment: Mapping[str, str]
+
+
+def members(folder: Path) -> list[Member]:
+    """Return every living process of the cluster in this folder.
+
+    Daemons carry a mark in their environment. A step daemon's environment is
+    overwritten by its title, but it holds its socket or log open below the folder.
+    What jobs run carries the node's name and the path of slurm.conf, even after a setsid
+    or when its parents are gone. Whatever else descends from one of these belongs
+    to the same node. The calling process and its parents are left out.
+    """
+    seen = _look_around()
+    known = {
+        pid: member for pid, one in seen.items() if (member := _recognise(one, folder))
+    }
+    for pid in _by_age(seen):
+        parent = known.get(seen[pid].parent)
+        if pid not in known and parent:
+            known[pid] = Member(seen[pid].process, "", parent.node)
+    ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    return [member for pid, member in known.items() if pid not in ours]
+
+
+def _look_around() -> dict[int, _Seen]:
+    seen: dict[int, _Seen] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess), process.oneshot():
+            if process.status() != psutil.STATUS_ZOMBIE:
+                seen[process.pid] = _Seen(
+                    process, process.ppid(), process.name(), _environment(process)
+                )
+    return seen
+
+
+def _environment(process: psutil.Process) -> Mapping[str, str]:
+    try:
+        return process.environ()
+    except (psutil.AccessDenied, psutil.ZombieProcess, OSError):
+        return {}  # another user's: not a process of a cluster that we may touch
+
+
+def _by_age(seen: Mapping[int, _Seen]) -> list[int]:
+    """Parents before children, so that descent is found in one pass."""
+    return sorted(seen, key=lambda pid: seen[pid].process.create_time())
+
+
+def _recognise(one: _Seen, folder: Path) -> Member | None:
+    daemon = one.environment.get(DAEMON_MARK, "")
+    if daemon and one.environment.get(CLUSTER_MARK) == str(folder):
+        return Member(one.process, daemon, _node_of(daemon))
+    if one.name == "slurmstepd":
+        node = _node_in_use(one.process, folder)
+        return Member(one.process, "", node) if node else None
+    node = one.environment.get("SLURMD_NODENAME", "")
+    conf = one.environment.get("SLURM_CONF")
+    if node and conf == str(ClusterFolder(folder).slurm_conf):
+        return Member(one.process, "", node)
+    return None
+
+
+def _node_of(daemon: str) -> str:
+    return daemon.removeprefix("slurmd-") if daemon.startswith("slurmd-") else ""
+
+
+def _node_in_use(process: psutil.Process, folder: Path) -> str:
+    """Return the node whose log this step daemon writes, if it lies in ``folder``."""
+    with contextlib.suppress(OSError):
+        for handle in Path("/proc", str(process.pid), "fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                target = handle.readlink()
+                if target.parent == ClusterFolder(folder).logs:
+                    return _node_of(target.stem)
+    return ""
+
+
+def kill_all(census: Callable[[], list[Member]], limit: float = 20.0) -> int:
+    """Send SIGKILL until the census finds nobody; return how many were killed.
+
+    Daemons first: they start what would have to be killed next. ``limit`` is in
+    seconds; raises UnavailableError naming the processes that would not die.
+    """
+    end = time.monotonic() + limit
+    killed: set[psutil.Process] = set()
+    while living := census():
+        for member in sorted(living, key=lambda member: not member.daemon):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.process.kill()
+                killed.add(member.process)
+        reap(living)
+        if time.monotonic() > end:
+            pids = ", ".join(str(member.process.pid) for member in living)
+            raise UnavailableError(
+                f"Processes {pids} could not be killed.",
+                "See what they wait for (cat /proc/PID/stack), then try again.",
+            )
+    return len(killed)
+
+
+def reap(members: Iterable[Member]) -> None:
+    """Wait until these are gone; those that are our own children leave no zombie."""
+    psutil.wait_procs([member.process for member in members], timeout=5)
