@@ -1,0 +1,225 @@
+"""Jobs: made, found, listed, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, func, or_
+from sqlmodel import Session, col, select
+from sqlmodel.sql.expression import Select
+
+from hpcplat.errors import NotFoundError
+from server.ids import submission_key
+from server.queries import events
+from server.tables import FINAL, Attempt, Job, Sending, State, Submission, User
+from server.tables import Workspace as WorkspaceTable
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job that was admitted, before it has a row."""
+
+    id: str
+    cluster: str
+    workspace_id: int
+    user_id: int
+    name: str
+    kind: str
+    spec: Mapping[str, Any]
+    spec_digest: str
+    folder: str
+    partition: str
+    nodes: int
+    gpus: int
+    tasks: int
+    parts: int  # submissions that an array is cut to; 1 for a plain job
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose jobs somebody may see: all, or one's own and those of workspaces."""
+
+    everything: bool
+    user_id: int
+    workspaces: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a listing is narrowed to; None means any."""
+
+    states: tuple[str, ...] = ()
+    workspace: str | None = None
+    user: str | None = None
+    name: str | None = None
+    kind: str | None = None
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A job with the names of its workspace and user."""
+
+    job: Job
+    workspace: str
+    user: str
+
+
+def create(session: Session, new: NewJob, now: datetime) -> Job:
+    """Write a job, its submissions and its first event."""
+    job = Job(
+        id=new.id,
+        cluster=new.cluster,
+        workspace_id=new.workspace_id,
+        user_id=new.user_id,
+        name=new.name,
+        kind=new.kind,
+        state=State.QUEUED,
+        reason="",
+        spec=dict(new.spec),
+        spec_digest=new.spec_digest,
+        idempotency_key=new.idempotency_key,
+        folder=new.folder,
+        partition=new.partition,
+        nodes=new.nodes,
+        gpus=new.gpus,
+        tasks=new.tasks,
+        created_at=now,
+        updated_at=now,
+    )
+    session.add(job)
+    add_submissions(session, job, 1, new.parts)
+    events.add(session, job, "created", "The job was accepted.", now)
+    return job
+
+
+def add_submissions(session: Session, job: Job, number: int, parts: int) -> None:
+    """Queue a round of submissions for a job."""
+    session.add_all(
+        Submission(
+            job_id=job.id,
+            cluster=job.cluster,
+            round=number,
+            part=part,
+            key=submission_key(job.id, number, part),
+            state=Sending.QUEUED,
+        )
+        for part in range(parts)
+    )
+
+
+def by_idempotency_key(session: Session, user: int, key: str) -> Job | None:
+    """Return the job that an earlier request with this key made."""
+    return session.exec(
+        select(Job).where(col(Job.user_id) == user, col(Job.idempotency_key) == key)
+    ).one_or_none()
+
+
+def find(session: Session, scope: Scope, reference: str) -> Named:
+    """Return a job by its id or an unambiguous beginning of it (4 characters or more).
+
+    Raises NotFoundError, also for a job that is somebody else's.
+    """
+    exact = session.exec(_named(scope).where(col(Job.id) == reference)).one_or_none()
+    if exact is not None:
+        return Named(*exact)
+    rows = _beginning_with(session, scope, reference)
+    if len(rows) == 1:
+        return Named(*rows[0])
+    if rows:
+        raise NotFoundError(
+            f"{reference} is the beginning of several jobs.", "Give more of the id."
+        )
+    raise NotFoundError(f"There is no job {reference}.", "List yours: hpcplat jobs.")
+
+
+def locked(session: Session, job_id: str) -> Job:
+    """Return a job's row, locked until the transaction ends."""
+    return session.exec(
+        select(Job).where(col(Job.id) == job_id).with_for_update()
+    ).one()
+
+
+def listed(
+    session: Session, scope: Scope, filters: Filters, before: str | None, limit: int
+) -> Sequence[Named]:
+    """Return jobs, newest first, those made before the job ``before``."""
+    query = _named(scope).where(*_conditions(filters))
+    if before is not None:
+        query = query.where(col(Job.id) < before)
+    rows = session.exec(query.order_by(col(Job.id).desc()).limit(limit)).all()
+    return [Named(*row) for row in rows]
+
+
+def submissions_of(session: Session, job_id: str) -> Sequence[Submission]:
+    """Return a job's submissions, oldest first."""
+    return session.exec(
+        select(Submission)
+        .where(col(Submission.job_id) == job_id)
+        .order_by(col(Submission.round), col(Submission.part))
+    ).all()
+
+
+def attempts_of(session: Session, job_id: str, task: int | None) -> Sequence[Attempt]:
+    """Return the starts of a job (or of one array task), oldest first."""
+    query = select(Attempt).where(col(Attempt.job_id) == job_id)
+    if task is not None:
+        query = query.where(col(Attempt.task) == task)
+    return session.exec(query.order_by(col(Attempt.task), col(Attempt.number))).all()
+
+
+def count_by_state(session: Session) -> Mapping[str, int]:
+    """Return how many jobs are in each state."""
+    rows = session.exec(select(Job.state, func.count()).group_by(Job.state)).all()
+    return dict(rows)
+
+
+def live_count(session: Session) -> int:
+    """Return how many jobs are not at their end."""
+    return session.exec(select(func.count()).where(col(Job.state).not_in(FINAL))).one()
+
+
+def _named(scope: Scope) -> Select[Job, str, str]:
+    query = (
+        select(Job, WorkspaceTable.name, User.name)
+        .join(WorkspaceTable, col(WorkspaceTable.id) == col(Job.workspace_id))
+        .join(User, col(User.id) == col(Job.user_id))
+    )
+    return query if scope.everything else query.where(_visible(scope))
+
+
+def _visible(scope: Scope) -> ColumnElement[bool]:
+    own = col(Job.user_id) == scope.user_id
+    return or_(own, col(Job.workspace_id).in_(scope.workspaces))
+
+
+def _beginning_with(
+    session: Session, scope: Scope, start: str
+) -> Sequence[tuple[Job, str, str]]:
+    if len(start) < 4 or not start.isalnum() or not start.isascii():
+        return []
+    low = start.lower()
+    # A range, not LIKE: it uses the index in both databases, whatever the collation.
+    inside = and_(col(Job.id) >= low, col(Job.id) <= low + "z" * (16 - len(low)))
+    return session.exec(_named(scope).where(inside).limit(2)).all()
+
+
+def _conditions(filters: Filters) -> list[ColumnElement[bool]]:
+    exact = {
+        col(WorkspaceTable.name): filters.workspace,
+        col(User.name): filters.user,
+        col(Job.name): filters.name,
+        col(Job.kind): filters.kind,
+    }
+    found: list[ColumnElement[bool]] = [
+        column == value for column, value in exact.items() if value is not None
+    ]
+    if filters.states:
+        found.append(col(Job.state).in_(filters.states))
+    if filters.since is not None:
+        found.append(col(Job.created_at) >= filters.since)
+    return found

@@ -1,0 +1,329 @@
+"""Submissions: claimed by one service, settled by what Slurm says, watched to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, or_, update
+from sqlalchemy import select as sa_select
+from sqlmodel import Session, col, select
+
+from server.queries import events
+from server.queries.jobs import locked
+from server.tables import Job, Sending, State, Submission, User, Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A claimed submission with all that is needed to send it."""
+
+    submission_id: int
+    job_id: str
+    cluster: str
+    key: str
+    part: int
+    tries: int
+    claim: str
+    claimed_at: datetime
+    spec: Mapping[str, Any]
+    folder: str
+    user: str
+    account: str
+    attempts: int  # starts of earlier rounds
+
+
+def claim_next(
+    session: Session, cluster: str, claim: str, now: datetime
+) -> Work | None:
+    """Claim the oldest queued submission; two services never get the same one."""
+    row = session.exec(
+        select(Submission, Job, User.name, Workspace.account)
+        .join(Job, col(Job.id) == col(Submission.job_id))
+        .join(User, col(User.id) == col(Job.user_id))
+        .join(Workspace, col(Workspace.id) == col(Job.workspace_id))
+        .where(col(Submission.cluster) == cluster)
+        .where(col(Submission.state) == Sending.QUEUED)
+        .where(
+            or_(col(Submission.not_before).is_(None), col(Submission.not_before) <= now)
+        )
+        .order_by(col(Submission.id))
+        .limit(1)
+        .with_for_update(of=Submission, skip_locked=True)
+    ).one_or_none()
+    if row is None:
+        return None
+    submission, job, user, account = row
+    submission.state = Sending.CLAIMED
+    submission.claim = claim
+    submission.claimed_at = now
+    submission.doubted_at = None
+    submission.tries += 1
+    return Work(
+        submission_id=submission.id or 0,
+        job_id=job.id,
+        cluster=cluster,
+        key=submission.key,
+        part=submission.part,
+        tries=submission.tries,
+        claim=claim,
+        claimed_at=now,
+        spec=job.spec,
+        folder=job.folder,
+        user=user,
+        account=account,
+        attempts=job.attempts,
+    )
+
+
+def still_claimed(session: Session, work: Work) -> bool:
+    """Tell whether the claim is ours yet: nobody has taken it for dead. Locks it."""
+    row = get(session, work.submission_id)
+    return row.state == Sending.CLAIMED and row.claim == work.claim
+
+
+def is_due(session: Session, cluster: str, now: datetime) -> bool:
+    """Tell whether anything waits to be sent now."""
+    row = session.exec(
+        select(Submission.id)
+        .where(
+            col(Submission.cluster) == cluster, col(Submission.state) == Sending.QUEUED
+        )
+        .where(
+            or_(col(Submission.not_before).is_(None), col(Submission.not_before) <= now)
+        )
+        .limit(1)
+    ).one_or_none()
+    return row is not None
+
+
+def get(session: Session, submission_id: int) -> Submission:
+    """Return a submission's row, locked until the transaction ends."""
+    return session.exec(
+        select(Submission).where(col(Submission.id) == submission_id).with_for_update()
+    ).one()
+
+
+def sent(
+    session: Session, submission_id: int, slurm_job_id: int, now: datetime
+) -> bool:
+    """Note that Slurm has it, however that became known.
+
+    False if another Slurm job is noted already: then this one is a twin, and must go.
+    """
+    submission = get(session, submission_id)
+    if submission.state == Sending.SENT:
+        return submission.slurm_job_id == slurm_job_id
+    job = locked(session, submission.job_id)
+    submission.state = Sending.SENT
+    submission.is_over = False
+    submission.slurm_job_id = slurm_job_id
+    submission.sent_at = now
+    submission.missed_at = None
+    job.slurm_job_id = slurm_job_id
+    if job.state in {State.QUEUED, State.SUBMITTING}:
+        job.state, job.reason = State.PENDING, ""
+    text = f"Slurm has the job as {slurm_job_id}."
+    events.add(session, job, "submitted", text, now, {"slurm_job_id": slurm_job_id})
+    return True
+
+
+def refused(session: Session, submission_id: int, reason: str, now: datetime) -> Job:
+    """Note that Slurm refused it: the job has failed.
+
+    Parts of an array that Slurm took already are cancelled first; the job ends when
+    they have.
+    """
+    submission = get(session, submission_id)
+    job = locked(session, submission.job_id)
+    submission.state = Sending.REFUSED
+    submission.is_over = True
+    session.flush()
+    job.reason = reason
+    if withdraw(session, job):
+        job.state, job.ended_at = State.FAILED, now
+    else:
+        job.cancel_asked = True
+    events.add(session, job, "refused", reason, now)
+    return job
+
+
+def doubted(session: Session, submission_id: int, reason: str, now: datetime) -> None:
+    """Note that sbatch ended (or was given up) without a clear answer."""
+    submission = get(session, submission_id)
+    if submission.state not in {Sending.CLAIMED, Sending.DOUBTFUL}:
+        return
+    job = locked(session, submission.job_id)
+    submission.state = Sending.DOUBTFUL
+    submission.doubted_at = submission.doubted_at or now
+    submission.missed_at = None
+    if job.state == State.QUEUED:
+        job.state = State.SUBMITTING
+    job.reason = f"{reason} Looking whether Slurm has the job."
+    events.add(session, job, "doubt", job.reason, now)
+
+
+def queued_again(
+    session: Session, submission_id: int, reason: str, now: datetime, at: datetime
+) -> None:
+    """Let it be sent again, not before ``at``: Slurm surely does not have it."""
+    submission = get(session, submission_id)
+    job = locked(session, submission.job_id)
+    submission.state = Sending.QUEUED
+    submission.claim = ""
+    submission.doubted_at = submission.missed_at = None
+    submission.not_before = at
+    if job.state == State.SUBMITTING:
+        job.state = State.QUEUED
+    if job.reason != reason:
+        job.reason = reason
+        events.add(session, job, "queued", reason, now)
+
+
+def withdraw(session: Session, job: Job) -> bool:
+    """Take back what Slurm never had; True when nothing else is left of the job."""
+    _withdraw_queued(session, job.id)
+    left = session.exec(
+        select(Submission.id)
+        .where(col(Submission.job_id) == job.id, col(Submission.is_over).is_(False))
+        .limit(1)
+    ).one_or_none()
+    return left is None
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A submission that is not over, as the reconcile loop needs it."""
+
+    submission_id: int
+    job_id: str
+    key: str
+    state: str
+    result: str
+    claimed_at: datetime | None
+    doubted_at: datetime | None
+    slurm_job_id: int | None
+    sent_at: datetime | None
+    seen: str
+    missed_at: datetime | None
+    tries: int
+    cancel_asked: bool
+
+
+def in_hand(session: Session, cluster: str) -> Sequence[Watched]:
+    """Return what is claimed, doubtful or with Slurm and not over yet."""
+    rows = session.execute(
+        sa_select(
+            col(Submission.id),
+            col(Submission.job_id),
+            col(Submission.key),
+            col(Submission.state),
+            col(Submission.result),
+            col(Submission.claimed_at),
+            col(Submission.doubted_at),
+            col(Submission.slurm_job_id),
+            col(Submission.sent_at),
+            col(Submission.seen),
+            col(Submission.missed_at),
+            col(Submission.tries),
+            col(Job.cancel_asked),
+        )
+        .join(Job, col(Job.id) == col(Submission.job_id))
+        .where(col(Submission.cluster) == cluster)
+        .where(
+            col(Submission.state).in_((Sending.CLAIMED, Sending.DOUBTFUL, Sending.SENT))
+        )
+        .where(col(Submission.is_over).is_(False))
+        .order_by(col(Submission.id))
+    ).all()
+    return [Watched(*row) for row in rows]
+
+
+def missed(session: Session, submission_id: int, since: datetime | None) -> None:
+    """Note since when Slurm has not shown a submission that is in doubt."""
+    get(session, submission_id).missed_at = since
+
+
+def unchanged(session: Session, seen: Watched) -> bool:
+    """Lock a submission; tell whether nobody has moved it since it was read."""
+    row = get(session, seen.submission_id)
+    return (row.state, row.claimed_at, row.doubted_at) == (
+        seen.state,
+        seen.claimed_at,
+        seen.doubted_at,
+    )
+
+
+def revive(session: Session, submission_id: int, now: datetime) -> bool:
+    """Watch a submission again whose job somebody put back into Slurm's queue.
+
+    False if it was replaced by a later round: then the job must not run.
+    """
+    submission = get(session, submission_id)
+    job = locked(session, submission.job_id)
+    newest = session.exec(
+        select(func.max(Submission.round)).where(col(Submission.job_id) == job.id)
+    ).one()
+    if submission.round != newest:
+        return False
+    submission.is_over = False
+    submission.missed_at = None
+    events.add(session, job, "returned", "The job is back in Slurm's queue.", now)
+    return True
+
+
+def taken_back(session: Session, submission_id: int, now: datetime) -> None:
+    """Note that Slurm does not have what was to be cancelled anyway."""
+    submission = get(session, submission_id)
+    job = locked(session, submission.job_id)
+    submission.state = Sending.WITHDRAWN
+    submission.is_over = True
+    session.flush()
+    if withdraw(session, job):
+        cancelled(session, job, now)
+
+
+def cancelled(session: Session, job: Job, now: datetime) -> None:
+    """Note that a job was cancelled before Slurm had it."""
+    job.state, job.ended_at = State.CANCELLED, now
+    job.reason = "It was cancelled before Slurm had it."
+    events.add(session, job, "state", job.reason, now)
+
+
+def given_up(session: Session, submission_id: int, now: datetime) -> None:
+    """Fail a job of which nobody can tell any more whether Slurm ran it."""
+    refused(
+        session,
+        submission_id,
+        "sbatch gave no clear answer, and too much time has passed to find out"
+        " whether Slurm had the job. See its run folder, then submit it again.",
+        now,
+    )
+
+
+def with_keys(session: Session, keys: Sequence[str]) -> Sequence[Submission]:
+    """Return the submissions with these keys (a few hundred at a time)."""
+    found: list[Submission] = []
+    for start in range(0, len(keys), 500):
+        chunk = keys[start : start + 500]
+        query = select(Submission).where(col(Submission.key).in_(chunk))
+        found.extend(session.exec(query).all())
+    return found
+
+
+def waiting_count(session: Session) -> int:
+    """Return how many submissions wait to be sent."""
+    return session.exec(
+        select(func.count()).where(col(Submission.state) == Sending.QUEUED)
+    ).one()
+
+
+def _withdraw_queued(session: Session, job_id: str) -> None:
+    session.execute(
+        update(Submission)
+        .where(col(Submission.job_id) == job_id)
+        .where(col(Submission.state) == Sending.QUEUED)
+        .values(state=Sending.WITHDRAWN, is_over=True)
+    )

@@ -1,0 +1,399 @@
+"""The loop that keeps rows true: one question to Slurm, then what follows from it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+
+from hpcplat.errors import HpcplatError, UnavailableError
+from hpcplat.slurm.scheduler import LiveJob, PastJob
+from hpcplat.slurm.states import has_ended
+from server.database import Database
+from server.ids import find_key
+from server.judgement import Patience, Sight, judge
+from server.queries import leases, submissions, verdicts
+from server.queries.submissions import Watched
+from server.queries.verdicts import Judged
+from server.site import Site
+from server.submission import Pace
+from server.tables import Sending, Submission
+
+logger = logging.getLogger("hpcplat.reconcile")
+
+LEASE: Final = timedelta(seconds=15)
+BATCH: Final = 200  # verdicts written in one transaction
+MOST_IDS: Final = 400  # job ids that sacct is asked for by name
+CANCEL_AGAIN: Final = timedelta(seconds=10)
+MARGIN: Final = timedelta(hours=1)  # clocks of the service and of Slurm may differ
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """How often Slurm is asked: quickly while something moves, rarely when idle."""
+
+    fastest: float = 1.0
+    slowest: float = 5.0
+    idle: float = 10.0
+
+    def after(self, last: float, moved: bool, busy: bool) -> float:
+        """Return the seconds until the next question."""
+        if not busy:
+            return self.idle
+        return (
+            self.fastest if moved else min(max(last, self.fastest) * 1.3, self.slowest)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a round went: whether this service leads, has work, and saw a change."""
+
+    leads: bool
+    busy: bool = False
+    moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What Slurm said in this round, by key; ``past`` None where it was silent."""
+
+    asked_at: datetime
+    live: Mapping[str, list[LiveJob]]
+    past: Mapping[str, list[PastJob]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What becomes of a submission in doubt."""
+
+    step: Literal["wait", "found", "again", "unknown"]
+    slurm_job_id: int = 0
+    missed_at: datetime | None = None
+
+
+def settle(
+    watched: Watched,
+    told: Told,
+    pace: Pace,
+    confirm: timedelta,
+    has_accounting: bool,
+    remembered: timedelta,
+) -> Settled:
+    """Decide on a submission of which nobody knows whether Slurm has it.
+
+    ``remembered`` is for how long squeue surely shows a job (MinJobAge). It is sent
+    again only if Slurm, asked after the sbatch was dead and its message settled, did
+    not know the key, twice, in the queue and in accounting.
+    """
+    found = [_root(record) for record in told.live.get(watched.key, ())]
+    if not found and told.past:
+        found = [record.job_id for record in told.past.get(watched.key, ())]
+    if found:
+        return Settled("found", min(found))
+    claimed = watched.claimed_at or told.asked_at
+    dead = watched.doubted_at or claimed + pace.claim_lasts
+    if told.asked_at < dead + pace.settles:
+        return Settled("wait", missed_at=watched.missed_at)
+    if told.past is None and told.asked_at - claimed > remembered:
+        return Settled("wait" if has_accounting else "unknown")
+    if watched.missed_at is None or told.asked_at - watched.missed_at < confirm:
+        return Settled("wait", missed_at=watched.missed_at or told.asked_at)
+    return Settled("again")
+
+
+class Reconciler:
+    """Watches all submissions of one cluster; one service at a time does (a lease)."""
+
+    def __init__(
+        self,
+        database: Database,
+        site: Site,
+        holder: str,
+        patience: Patience,
+        pace: Pace,
+    ) -> None:
+        self.database = database
+        self.site = site
+        self.holder = holder
+        self.patience = patience
+        self.pace = pace
+        self.degraded = ""  # why the picture is not whole, in words
+        self.last_look: datetime | None = None
+        self._stored: dict[int, Judged] = {}
+        self._foreign: set[str] = set()
+        self._cancelled: dict[str, datetime] = {}
+
+    def step(self) -> Look:
+        """Ask Slurm once, if this service leads, and write what follows from it."""
+        cluster = self.site.name
+        lease = f"reconcile:{cluster}"
+        with self.database.write() as session:
+            if not leases.take(session, lease, self.holder, _now(), LEASE):
+                return Look(leads=False)
+            watched = submissions.in_hand(session, cluster)
+        if not watched:
+            self.last_look = _now()
+            return Look(leads=True)
+        try:
+            told = self._ask(watched)
+        except UnavailableError as error:
+            self.degraded = f"Slurm does not answer: {error.what}"
+            return Look(leads=True, busy=True)
+        moved = self._settle_doubts(watched, told)
+        moved += self._judge(watched, told, lease)
+        moved += self._mend(watched, told)
+        self.last_look = told.asked_at
+        return Look(leads=True, busy=True, moved=moved > 0)
+
+    def give_up(self) -> None:
+        """Let another service lead at once."""
+        with self.database.write() as session:
+            leases.give_up(session, f"reconcile:{self.site.name}", self.holder, _now())
+
+    def _ask(self, watched: Sequence[Watched]) -> Told:
+        """Ask squeue, and sacct too where a job left the queue: one question each."""
+        asked_at = _now()
+        live = _by_key(self.site.scheduler.jobs(finished=True))
+        self.degraded = ""
+        if not self.site.facts().has_accounting:
+            self.degraded = (
+                "This cluster keeps no accounting: how a job ended is known only"
+                " while the controller remembers it."
+            )
+            return Told(asked_at, live, None)
+        asked = [w for w in watched if self._needs_history(w, live, asked_at)]
+        if not asked:
+            return Told(asked_at, live, {})
+        return Told(asked_at, live, self._history(asked, asked_at))
+
+    def _history(
+        self, asked: Sequence[Watched], now: datetime
+    ) -> Mapping[str, list[PastJob]] | None:
+        since = min(w.sent_at or w.claimed_at or now for w in asked) - MARGIN
+        ids = [w.slurm_job_id for w in asked if w.slurm_job_id is not None]
+        if len(ids) < len(asked) or len(ids) > MOST_IDS:
+            ids = []  # a key in doubt has no id yet: all jobs since then are looked at
+        try:
+            records = self.site.scheduler.history(since, ids)
+        except UnavailableError as error:
+            self.degraded = f"Accounting does not answer: {error.what}"
+            return None
+        return _past_by_key(records, asked)
+
+    def _needs_history(
+        self, watched: Watched, live: Mapping[str, list[LiveJob]], now: datetime
+    ) -> bool:
+        records = live.get(watched.key, ())
+        if watched.state != Sending.SENT:
+            return not records and now >= _dead(watched, self.pace, now)
+        if all(has_ended(record.state) for record in records):
+            return True
+        stored = self._stored.get(watched.submission_id)
+        if stored is None:
+            return False
+        running = {record.started for record in records}
+        return any(
+            start.ended_at is None and start.started_at not in running
+            for start in stored.verdict.starts
+        )
+
+    def _settle_doubts(self, watched: Sequence[Watched], told: Told) -> int:
+        doubts = [w for w in watched if w.state != Sending.SENT]
+        if not doubts:
+            return 0
+        facts = self.site.facts()
+        remembered = timedelta(seconds=facts.min_job_age) / 2
+        moved = 0
+        for doubt in doubts:
+            settled = settle(
+                doubt,
+                told,
+                self.pace,
+                self.patience.confirm,
+                facts.has_accounting,
+                remembered,
+            )
+            moved += self._write_settled(doubt, settled)
+        return moved
+
+    def _write_settled(self, doubt: Watched, settled: Settled) -> int:
+        if settled.step == "wait" and settled.missed_at == doubt.missed_at:
+            return 0
+        now = _now()
+        with self.database.write() as session:
+            if not submissions.unchanged(session, doubt):
+                return 0
+            if settled.step == "wait":
+                submissions.missed(session, doubt.submission_id, settled.missed_at)
+            elif settled.step == "found":
+                submissions.sent(
+                    session, doubt.submission_id, settled.slurm_job_id, now
+                )
+            elif settled.step == "unknown":
+                submissions.given_up(session, doubt.submission_id, now)
+            elif doubt.cancel_asked:
+                submissions.taken_back(session, doubt.submission_id, now)
+            else:
+                submissions.queued_again(
+                    session,
+                    doubt.submission_id,
+                    "Slurm does not have the job; it is submitted again.",
+                    now,
+                    now + self.pace.pause(doubt.tries),
+                )
+        return 1
+
+    def _judge(self, watched: Sequence[Watched], told: Told, lease: str) -> int:
+        facts = self.site.facts()
+        fresh = []
+        for one in watched:
+            if one.state == Sending.SENT:
+                judged = self._judged(one, told, facts.has_accounting)
+                if judged != self._stored.get(one.submission_id):
+                    fresh.append(judged)
+        for start in range(0, len(fresh), BATCH):
+            if not self._store(fresh[start : start + BATCH], lease):
+                return 0
+        gone = self._stored.keys() - {one.submission_id for one in watched}
+        for submission_id in gone:
+            del self._stored[submission_id]
+        return len(fresh)
+
+    def _judged(self, watched: Watched, told: Told, has_accounting: bool) -> Judged:
+        live = tuple(
+            record
+            for record in told.live.get(watched.key, ())
+            if _root(record) == watched.slurm_job_id
+        )
+        missed_at = None if live else watched.missed_at or told.asked_at
+        past = None if told.past is None else tuple(told.past.get(watched.key, ()))
+        sight = Sight(
+            live=live,
+            past=past,
+            has_accounting=has_accounting,
+            absent_for=told.asked_at - missed_at if missed_at else None,
+            last_word=watched.seen,
+            now=told.asked_at,
+        )
+        return Judged(
+            watched.submission_id,
+            watched.job_id,
+            judge(sight, self.patience),
+            missed_at,
+        )
+
+    def _store(self, batch: Sequence[Judged], lease: str) -> bool:
+        now = _now()
+        with self.database.write() as session:
+            if not leases.holds(session, lease, self.holder, now):
+                return False  # we were stopped for long: what we know is old
+            for judged in batch:
+                verdicts.store(session, judged, now)
+        self._stored.update({judged.submission_id: judged for judged in batch})
+        return True
+
+    def _mend(self, watched: Sequence[Watched], told: Told) -> int:
+        """Cancel twins and what was to be cancelled; take in what came back."""
+        known = {one.key: one for one in watched}
+        strangers = []
+        for key, records in told.live.items():
+            alive = [record for record in records if not has_ended(record.state)]
+            if not alive:
+                continue
+            if key not in known:
+                strangers.append((key, alive))
+            elif known[key].state == Sending.SENT:
+                self._mend_known(known[key], alive, told.asked_at)
+        return self._mend_strangers(strangers)
+
+    def _mend_known(
+        self, watched: Watched, alive: list[LiveJob], now: datetime
+    ) -> None:
+        for record in alive:
+            if _root(record) != watched.slurm_job_id:
+                logger.warning("job %s is a twin: cancelled", record.address)
+                self._cancel(str(_root(record)), now)
+            elif watched.cancel_asked and "COMPLETING" not in record.state.flags:
+                self._cancel(str(_root(record)), now)
+
+    def _mend_strangers(self, strangers: Sequence[tuple[str, list[LiveJob]]]) -> int:
+        """Look up keys in the queue that nobody watches."""
+        keys = [key for key, _ in strangers if key not in self._foreign]
+        if not keys:
+            return 0
+        now = _now()
+        with self.database.read() as session:
+            rows = {row.key: row for row in submissions.with_keys(session, keys)}
+        self._foreign.update(key for key in keys if key not in rows)
+        alive = dict(strangers)
+        return sum(
+            self._mend_stranger(row, alive[key], now) for key, row in rows.items()
+        )
+
+    def _mend_stranger(
+        self, row: Submission, alive: list[LiveJob], now: datetime
+    ) -> int:
+        root = min(_root(record) for record in alive)
+        if row.state == Sending.QUEUED:  # its sbatch got through after all
+            with self.database.write() as session:
+                submissions.sent(session, row.id or 0, root, now)
+            return 1
+        if row.state == Sending.SENT and row.slurm_job_id == root:
+            with self.database.write() as session:
+                returned = submissions.revive(session, row.id or 0, now)
+            if returned:
+                return 1
+        logger.warning("job %s is not wanted any more: cancelled", root)
+        self._cancel(str(root), now)
+        return 0
+
+    def _cancel(self, address: str, now: datetime) -> None:
+        last = self._cancelled.get(address)
+        if last is not None and now - last < CANCEL_AGAIN:
+            return
+        self._cancelled[address] = now
+        try:
+            self.site.scheduler.cancel(address)
+        except HpcplatError as error:
+            logger.warning("cancelling %s: %s", address, error)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _root(record: LiveJob) -> int:
+    """Return the number that sbatch answered: the array's, for a task."""
+    return record.array_job_id or record.job_id
+
+
+def _dead(watched: Watched, pace: Pace, now: datetime) -> datetime:
+    return watched.doubted_at or (watched.claimed_at or now) + pace.claim_lasts
+
+
+def _by_key(records: Iterable[LiveJob]) -> Mapping[str, list[LiveJob]]:
+    found: dict[str, list[LiveJob]] = {}
+    for record in records:
+        key = find_key(record.comment, record.name)
+        if key is not None:
+            found.setdefault(key, []).append(record)
+    return found
+
+
+def _past_by_key(
+    records: Iterable[PastJob], asked: Sequence[Watched]
+) -> Mapping[str, list[PastJob]]:
+    """Sort accounting's records by key.
+
+    The comment may be missing there (it is kept only if the site says so), then the
+    name tells.
+    """
+    found: dict[str, list[PastJob]] = {}
+    for record in records:
+        key = find_key(record.comment, record.name)
+        if key is not None:
+            found.setdefault(key, []).append(record)
+    return found

@@ -1,0 +1,253 @@
+"""Sending jobs to Slurm exactly once: claim, send, note, and settle what is in doubt.
+
+A submission is QUEUED, then CLAIMED by one worker (a committed row, before sbatch is
+run), then SENT, REFUSED, or DOUBTFUL when sbatch gave no clear answer. What is in
+doubt is sent again only when Slurm, asked after the sbatch was surely dead, does not
+know its key. docs/explanation/exactly-once.md has the argument.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlmodel import Session
+
+from hpcplat.errors import HpcplatError, UnavailableError
+from hpcplat.slurm.scheduler import Scheduler, SubmissionDoubtError
+from hpcplat.slurm.scheduler import Submission as Script
+from server.database import Database
+from server.queries import submissions
+from server.queries.submissions import Work
+
+logger = logging.getLogger("hpcplat.submission")
+
+DATABASE_PAUSE: Final = 1.0  # seconds
+LOOK_AGAIN: Final = 1.0  # seconds; rows that another service queued, or retries
+
+Prepare = Callable[[Work], Script]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The times that submission keeps to."""
+
+    # From the claim to the start of sbatch: a worker that was stopped for longer must
+    # not send any more.
+    start_within: timedelta = timedelta(seconds=20)
+    # From the claim on, no sbatch of it can be alive: start_within, sbatch's own time
+    # limit, and some margin for clocks.
+    claim_lasts: timedelta = timedelta(seconds=75)
+    # From sbatch's death until Slurm has surely taken in, or dropped, what it sent.
+    settles: timedelta = timedelta(seconds=5)
+    retry: timedelta = timedelta(seconds=2)  # doubled with each try
+    longest_retry: timedelta = timedelta(seconds=60)
+
+    def pause(self, tries: int) -> timedelta:
+        """Return how long to wait before the next try."""
+        doublings = min(max(tries - 1, 0), 10)
+        return min(self.retry * (1 << doublings), self.longest_retry)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Slurm has it."""
+
+    slurm_job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Slurm, or we, said no: another try would end the same."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """Surely not sent; another try may do."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doubtful:
+    """Sent or not: nobody knows yet."""
+
+    reason: str
+
+
+Outcome = Taken | Refused | Unsent | Doubtful
+
+
+def send(
+    work: Work,
+    scheduler: Scheduler,
+    prepare: Prepare,
+    pace: Pace,
+    now: Callable[[], datetime],
+) -> Outcome:
+    """Write the script and run sbatch, once."""
+    try:
+        script = prepare(work)
+    except HpcplatError as error:
+        return Refused(str(error))
+    except Exception:  # a bug must not leave the row claimed, or be tried for ever
+        logger.exception("preparing %s failed", work.key)
+        return Refused("hpcplat could not write the batch script: see its log.")
+    if now() - work.claimed_at > pace.start_within:
+        return Unsent("The service was held up.")
+    try:
+        return Taken(scheduler.submit(script).job_id)
+    except SubmissionDoubtError as error:
+        return Doubtful(error.what)
+    except UnavailableError as error:
+        return Unsent(str(error))
+    except HpcplatError as error:
+        return Refused(str(error))
+    except Exception:  # a bug after sbatch may have run: only Slurm can tell
+        logger.exception("submitting %s failed", work.key)
+        return Doubtful("hpcplat failed while it submitted the job.")
+
+
+class Submitter:
+    """Worker threads that send what is queued for one cluster."""
+
+    def __init__(
+        self,
+        database: Database,
+        cluster: str,
+        scheduler: Scheduler,
+        prepare: Prepare,
+        pace: Pace,
+    ) -> None:
+        self.database = database
+        self.cluster = cluster
+        self.scheduler = scheduler
+        self.prepare = prepare
+        self.pace = pace
+        self.counts: dict[str, int] = {}
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._queued = False
+        self._threads: list[threading.Thread] = []
+
+    def start(self, workers: int = 2) -> None:
+        """Start the threads."""
+        self._stopping = False
+        for number in range(workers):
+            thread = threading.Thread(
+                target=self._work, name=f"submit-{number}", daemon=True
+            )
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """Let each worker end what it has in hand, and wait for it."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def wake(self) -> None:
+        """Say that something was queued."""
+        with self._wake:
+            self._queued = True
+            self._wake.notify()
+
+    def step(self, last: tuple[Work, Outcome] | None = None) -> Work | None:
+        """Note the last outcome and claim the next work, in one transaction."""
+        now = datetime.now(UTC)
+        is_twin = False
+        with self.database.write() as session:
+            if last is not None:
+                is_twin = not note(session, *last, now, self.pace)
+            work = (
+                None
+                if self._stopping
+                else submissions.claim_next(
+                    session, self.cluster, secrets.token_hex(8), now
+                )
+            )
+        if is_twin and last is not None and isinstance(last[1], Taken):
+            self._remove_twin(last[1].slurm_job_id)
+        return work
+
+    def send(self, work: Work) -> Outcome:
+        """Send one claimed submission and count how it went."""
+        outcome = send(
+            work, self.scheduler, self.prepare, self.pace, lambda: datetime.now(UTC)
+        )
+        kind = type(outcome).__name__.lower()
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        return outcome
+
+    def _work(self) -> None:
+        last: tuple[Work, Outcome] | None = None
+        while True:
+            try:
+                work = self.step(last)
+            except SQLAlchemyError:  # the outcome is kept in hand until it is noted
+                logger.exception("the database does not take the outcome; trying again")
+                time.sleep(DATABASE_PAUSE)
+                continue
+            last = (work, self.send(work)) if work is not None else None
+            if last is None and not self._rest():
+                return
+
+    def _rest(self) -> bool:
+        """Wait until something is due; False when the service stops."""
+        while not self._stopping:
+            with self._wake:
+                self._wake.wait_for(lambda: self._queued or self._stopping, LOOK_AGAIN)
+                queued, self._queued = self._queued, False
+            if queued or self._is_due():
+                return not self._stopping
+        return False
+
+    def _is_due(self) -> bool:
+        try:
+            with self.database.read() as session:
+                return submissions.is_due(session, self.cluster, datetime.now(UTC))
+        except SQLAlchemyError:
+            logger.exception("the database does not answer; trying again")
+            return False
+
+    def _remove_twin(self, slurm_job_id: int) -> None:
+        logger.warning("job %s is a twin: cancelled", slurm_job_id)
+        try:
+            self.scheduler.cancel(str(slurm_job_id))
+        except HpcplatError as error:  # the reconcile loop will see it, and try again
+            logger.warning("cancelling %s: %s", slurm_job_id, error)
+
+
+def note(
+    session: Session, work: Work, outcome: Outcome, now: datetime, pace: Pace
+) -> bool:
+    """Write what became of a submission; False if what we sent is a twin.
+
+    What another service has taken over in the meantime is left alone, but for the
+    knowledge that Slurm has the job.
+    """
+    if isinstance(outcome, Taken):
+        return submissions.sent(session, work.submission_id, outcome.slurm_job_id, now)
+    if not submissions.still_claimed(session, work):
+        return True
+    match outcome:
+        case Refused(reason):
+            submissions.refused(session, work.submission_id, reason, now)
+        case Unsent(reason):
+            later = now + pace.pause(work.tries)
+            submissions.queued_again(session, work.submission_id, reason, now, later)
+        case Doubtful(reason):
+            submissions.doubted(session, work.submission_id, reason, now)
+    return True
