@@ -19,9 +19,11 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "data": Entry("hpcplat.cli.data", "Datasets: versions in Zarr shards.", "Data"),
     "import": Entry(
         "hpcplat.cli.importing", "Turn an sbatch script into a spec.", "Jobs"
     ),
+    "plot": Entry("hpcplat.cli.plot", "Draw what a job logged.", "Runs"),
     "cluster": Entry("hpcplat.cli.cluster", "A real Slurm on this machine."),
 }
 
