@@ -1,0 +1,82 @@
+"""Many files as one stretch of memory: reserve addresses, then map files into them.
+
+Python's mmap cannot choose the address, so this calls mmap(2) itself. Files that
+follow each other without a gap make one flat array, however many shards there are:
+a row that crosses from one shard into the next needs no special case.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import weakref
+from typing import Any
+
+_NONE = 0
+_MAP_FIXED = 0x10
+_MAP_NORESERVE = 0x4000
+_FAILED = ctypes.c_void_p(-1).value
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int64,
+]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+def _checked_mmap(
+    address: int | None, size: int, protection: int, flags: int, handle: int
+) -> int:
+    got: int | None = _libc.mmap(address, size, protection, flags, handle, 0)
+    if got is None or got == _FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return got
+
+
+class AddressRange:
+    """Reserved addresses that files are mapped into, read-only; freed with the object.
+
+    ``size`` is in bytes. Raises OSError when the addresses cannot be had
+    (``ulimit -v``).
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = max(size, 1)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        self.address = _checked_mmap(None, self.size, _NONE, flags, -1)
+        weakref.finalize(self, _libc.munmap, self.address, self.size)
+
+    def place(self, handle: int, offset: int, length: int) -> None:
+        """Map the first ``length`` bytes of an open file at ``offset`` (whole pages)."""
+        if not 0 <= offset <= offset + length <= self.size:
+            raise ValueError(f"{offset}+{length} is outside of {self.size} bytes")
+        _checked_mmap(
+            self.address + offset,
+            length,
+            mmap.PROT_READ,
+            mmap.MAP_SHARED | _MAP_FIXED,
+            handle,
+        )
+
+    def forget_pages(self) -> None:
+        """Take all pages out of this process's resident set; they are read again."""
+        _libc.madvise(self.address, self.size, mmap.MADV_DONTNEED)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """The bytes as NumPy sees them; arrays made from it keep this object alive."""
+        return {
+            "version": 3,
+            "shape": (self.size,),
+            "typestr": "|u1",
+            "data": (self.address, True),
+        }

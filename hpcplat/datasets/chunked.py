@@ -1,0 +1,176 @@
+"""Compressed shards: each chunk is decoded at most once while a batch needs it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import RLock
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcplat.datasets.array_format import ArrayFormat
+from hpcplat.datasets.codecs import decoder
+from hpcplat.datasets.damage import DamagedError
+from hpcplat.datasets.flat import Rows, open_shard
+from hpcplat.datasets.shard import ABSENT, Index, read_index
+
+# So many shards stay mapped; the kernel allows 65,530 maps in a process.
+_MAPPED_SHARDS = 1024
+
+
+class _Shard(NamedTuple):
+    path: Path
+    data: npt.NDArray[np.uint8]
+    where: Index
+
+
+class ChunkedRows:
+    """The rows of an array whose chunks must be decoded, or do not lie in order.
+
+    ``memory_bytes`` bounds the decoded chunks that are kept; ``threads`` decode
+    side by side. Threads may share one object.
+    """
+
+    def __init__(
+        self, folder: Path, array: ArrayFormat, memory_bytes: int, threads: int
+    ) -> None:
+        self._folder = folder
+        self._format = array
+        self._decode = decoder(array.compressors)
+        self._fill = np.full(
+            (array.chunk_rows, *array.row_shape), array.fill_value, array.dtype
+        )
+        self._shards: OrderedDict[int, _Shard] = OrderedDict()
+        total = -(-array.rows // array.chunk_rows)
+        slots = max(1, min(total, memory_bytes // max(array.chunk_bytes, 1)))
+        self._slab = np.empty((slots, array.chunk_bytes), dtype=np.uint8)
+        shape = (slots, array.chunk_rows, *array.row_shape)
+        self._decoded: npt.NDArray[Any] = self._slab.view(array.dtype).reshape(shape)
+        self._last_use = np.zeros(slots, dtype=np.int64)
+        self._chunk_in = np.full(slots, -1, dtype=np.int64)
+        self._slot_of: dict[int, int] = {}
+        self._clock = 0
+        self._lock = RLock()
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def all_rows(self) -> npt.NDArray[Any]:
+        """Decode the whole array."""
+        return self.slice(0, self._format.rows)
+
+    def slice(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Decode rows start … stop-1."""
+        size = self._format.chunk_rows
+        length = max(stop - start, 0)
+        out = np.empty((length, *self._format.row_shape), self._format.dtype)
+        chunks = np.arange(start // size, -(-stop // size) if length else start // size)
+        with self._lock:
+            for part, slots in self._in_parts(chunks):
+                for chunk, slot in zip(chunks[part].tolist(), slots, strict=True):
+                    first = max(chunk * size, start)
+                    last = min(chunk * size + size, stop)
+                    piece = self._decoded[slot, first - chunk * size :]
+                    out[first - start : last - start] = piece[: last - first]
+        return out
+
+    def take(self, rows: Rows) -> npt.NDArray[Any]:
+        """Copy rows of the first axis: shape (n, …)."""
+        out = np.empty((len(rows), *self._format.row_shape), self._format.dtype)
+        chunks, inside = np.divmod(rows, self._format.chunk_rows)
+        with self._lock:
+            for part, slots in self._in_parts(chunks):
+                out[part] = self._decoded[slots, inside[part]]
+        return out
+
+    def windows(self, starts: Rows, width: int) -> npt.NDArray[Any]:
+        """Copy stretches of a one-dimensional array: shape (n, width)."""
+        size = self._format.chunk_rows
+        out = np.empty((len(starts), width), self._format.dtype)
+        first, inside = np.divmod(starts, size)
+        crosses = inside + width > size
+        whole = np.flatnonzero(~crosses)
+        with self._lock:
+            for part, slots in self._in_parts(first[whole]):
+                sliding = np.lib.stride_tricks.sliding_window_view(
+                    self._decoded, width, axis=1
+                )
+                out[whole[part]] = sliding[slots, inside[whole[part]]]
+            for row in np.flatnonzero(crosses).tolist():
+                out[row] = self.slice(int(starts[row]), int(starts[row]) + width)
+        return out
+
+    def forget_pages(self) -> None:
+        """Let go of the mapped shards; decoded chunks stay within their bound."""
+        with self._lock:
+            self._shards.clear()
+
+    def _in_parts(self, chunks: Rows) -> Iterator[tuple[Rows, Rows]]:
+        """Yield positions in ``chunks`` with the slots that hold those chunks now."""
+        wanted, which = np.unique(chunks, return_inverse=True)
+        for first in range(0, len(wanted), len(self._slab)):
+            group = wanted[first : first + len(self._slab)]
+            slots = self._load(group)
+            if len(group) == len(wanted):
+                yield np.arange(len(chunks)), slots[which]
+            else:
+                part = np.flatnonzero((which >= first) & (which < first + len(group)))
+                yield part, slots[which[part] - first]
+
+    def _load(self, chunks: Rows) -> Rows:
+        """Decode those of these distinct chunks that no slot holds; return the slots."""
+        self._clock += 1
+        slots = np.array([self._slot_of.get(c, -1) for c in chunks.tolist()], np.int64)
+        self._last_use[slots[slots >= 0]] = self._clock
+        missing = np.flatnonzero(slots < 0)
+        oldest = np.argsort(self._last_use, kind="stable")[: len(missing)]
+        slots[missing] = oldest
+        self._claim(chunks[missing].tolist(), oldest.tolist())
+        return slots
+
+    def _claim(self, chunks: list[int], slots: list[int]) -> None:
+        for slot in slots:
+            self._slot_of.pop(int(self._chunk_in[slot]), None)
+            self._chunk_in[slot] = -1
+        per_shard = self._format.shard_rows // self._format.chunk_rows
+        shards = [self._shard(chunk // per_shard) for chunk in chunks]
+        run = map if self._pool is None else self._pool.map
+        numbers = [chunk % per_shard for chunk in chunks]
+        list(run(self._decode_into, shards, numbers, slots))
+        for chunk, slot in zip(chunks, slots, strict=True):
+            self._slot_of[chunk] = slot
+            self._chunk_in[slot] = chunk
+            self._last_use[slot] = self._clock
+
+    def _decode_into(self, shard: _Shard, number: int, slot: int) -> None:
+        offset, length = (int(value) for value in shard.where[number])
+        if offset == int(ABSENT):
+            self._decoded[slot] = self._fill
+            return
+        try:
+            self._decode(shard.data[offset : offset + length], self._slab[slot])
+        except (ValueError, RuntimeError) as error:
+            raise DamagedError.of(
+                shard.path, f"has chunk {number} that cannot be decoded ({error})"
+            ) from error
+
+    def _shard(self, number: int) -> _Shard:
+        if number not in self._shards:
+            self._shards[number] = self._open(number)
+            if len(self._shards) > _MAPPED_SHARDS:
+                self._shards.popitem(last=False)
+        return self._shards[number]
+
+    def _open(self, number: int) -> _Shard:
+        path = self._folder / self._format.shard_key(number)
+        handle = open_shard(path)
+        try:
+            index = read_index(path, handle, self._format.shard_layout)
+            mapped = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+        finally:
+            os.close(handle)
+        return _Shard(path, np.frombuffer(mapped, np.uint8), index)

@@ -1,0 +1,121 @@
+"""Uncompressed shards as one flat array: reading is a copy out of mapped memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcplat.datasets.address_range import AddressRange
+from hpcplat.datasets.array_format import ArrayFormat
+from hpcplat.datasets.damage import DamagedError
+from hpcplat.datasets.shard import is_back_to_back, read_index
+from hpcplat.errors import UnavailableError
+
+Rows = npt.NDArray[np.int64]
+
+
+class NotFlatError(Exception):
+    """The chunks of a shard do not lie back to back; the shard is whole all the same."""
+
+
+def can_be_flat(array: ArrayFormat) -> bool:
+    """Say whether shards follow each other in memory without a gap."""
+    whole_pages = array.shard_bytes % os.sysconf("SC_PAGE_SIZE") == 0
+    return (
+        not array.compressors
+        and array.index_at_end
+        and array.row_bytes > 0
+        and (array.shards == 1 or whole_pages)
+    )
+
+
+class FlatRows:
+    """The rows of an uncompressed array in one stretch of addresses.
+
+    A shard is opened, checked and mapped when a row of it is first asked for.
+    Raises NotFlatError then if another writer has laid its chunks out otherwise.
+    """
+
+    def __init__(self, folder: Path, array: ArrayFormat) -> None:
+        self._folder = folder
+        self._format = array
+        self._range = AddressRange(array.shards * array.shard_bytes)
+        self._mapped = np.zeros(array.shards, dtype=bool)
+        self._touched = 0
+        flat = np.asarray(self._range)[: array.rows * array.row_bytes]
+        self._rows: npt.NDArray[Any] = flat.view(array.dtype).reshape(array.shape)
+
+    def all_rows(self) -> npt.NDArray[Any]:
+        """Return the whole array, read-only, without reading it."""
+        self._map(np.arange(self._format.shards))
+        return self._rows
+
+    def slice(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Return rows start … stop-1 as a read-only view."""
+        if stop > start:
+            first, last = start // self._format.shard_rows, stop - 1
+            self._map(np.arange(first, last // self._format.shard_rows + 1))
+        return self._rows[start:stop]
+
+    def take(self, rows: Rows) -> npt.NDArray[Any]:
+        """Copy rows of the first axis: shape (n, …)."""
+        self._map(rows // self._format.shard_rows)
+        return self._rows[rows]
+
+    def windows(self, starts: Rows, width: int) -> npt.NDArray[Any]:
+        """Copy stretches of a one-dimensional array: shape (n, width)."""
+        self._map(starts // self._format.shard_rows)
+        self._map((starts + (width - 1)) // self._format.shard_rows)
+        step = self._rows.itemsize
+        sliding = np.ndarray(
+            (max(self._format.rows - width + 1, 0), width),
+            dtype=self._rows.dtype,
+            buffer=self._rows.data,
+            strides=(step, step),
+        )
+        return sliding[starts]
+
+    def forget_pages(self) -> None:
+        """Take the pages read so far out of the resident set."""
+        self._range.forget_pages()
+
+    def _map(self, shards: Rows) -> None:
+        if self._mapped[shards].all():
+            return
+        for shard in np.unique(shards[~self._mapped[shards]]):
+            self._map_one(int(shard))
+            self._mapped[shard] = True
+
+    def _map_one(self, shard: int) -> None:
+        array = self._format
+        path = self._folder / array.shard_key(shard)
+        handle = open_shard(path)
+        try:
+            index = read_index(path, handle, array.shard_layout)
+            needed = array.chunks_in(shard)
+            if not is_back_to_back(index, array.chunk_bytes, needed):
+                raise NotFlatError(path)
+            self._place(handle, shard * array.shard_bytes, needed * array.chunk_bytes)
+        finally:
+            os.close(handle)
+
+    def _place(self, handle: int, offset: int, length: int) -> None:
+        try:
+            self._range.place(handle, offset, length)
+        except OSError as error:
+            raise UnavailableError(
+                f"{self._folder} cannot be mapped into memory ({error.strerror}).",
+                "Raise vm.max_map_count, or ingest with larger shards.",
+            ) from error
+
+
+def open_shard(path: Path) -> int:
+    """Open a shard file for reading and return its handle."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise DamagedError.of(path, "is missing") from error

@@ -1,0 +1,147 @@
+"""A dataset version opened for reading: its manifest, splits and arrays."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hpcplat.datasets.array import DECODED_BYTES, Array
+from hpcplat.datasets.damage import DamagedError
+from hpcplat.datasets.manifest import FILE_NAME, Manifest, SplitSchema, read_manifest
+from hpcplat.datasets.store import locate
+from hpcplat.errors import NotFoundError
+
+
+class Split:
+    """One split of a version: its arrays by name, and the version's attributes."""
+
+    def __init__(self, version: DatasetVersion, name: str, schema: SplitSchema) -> None:
+        self.version = version
+        self.name = name
+        self.samples = schema.samples
+        self._arrays = {
+            array: version.open_array(f"{name}/{array}") for array in schema.arrays
+        }
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Tokenizer, vocabulary size, class names … of the version."""
+        return self.version.manifest.content.attributes
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the arrays."""
+        return list(self._arrays)
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._arrays:
+            raise NotFoundError(
+                f"Split {self.name} has no array {name}.",
+                f"It has: {', '.join(self._arrays)}.",
+            )
+        return self._arrays[name]
+
+
+class DatasetVersion:
+    """An immutable version of a dataset.
+
+    ``memory_bytes`` and ``threads`` are handed to each array. While it is open, a
+    shared lock on the manifest keeps `hpcplat data rm` away.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        memory_bytes: int = DECODED_BYTES,
+        threads: int | None = None,
+    ) -> None:
+        self.folder = folder
+        self.manifest: Manifest = read_manifest(folder)
+        self._memory_bytes = memory_bytes
+        self._threads = threads
+        _check_sizes(folder, self.manifest)
+        _hold(self, folder / FILE_NAME)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to another process as the path."""
+        return _reopen, (self.folder, self._memory_bytes, self._threads)
+
+    @cached_property
+    def digest(self) -> str:
+        """The version's name: 64 hexadecimal digits."""
+        return self.manifest.digest
+
+    @property
+    def kind(self) -> str:
+        """Tokens, images or columns."""
+        return self.manifest.content.kind
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """Names of the splits."""
+        return list(self.manifest.content.splits)
+
+    def split(self, name: str) -> Split:
+        """Open a split. Raises NotFoundError when there is none of this name."""
+        splits = self.manifest.content.splits
+        if name not in splits:
+            raise NotFoundError(
+                f"{self.folder} has no split {name}.", f"It has: {', '.join(splits)}."
+            )
+        return Split(self, name, splits[name])
+
+    def open_array(self, path: str) -> Array:
+        """Open the array at ``split/name``."""
+        return Array(
+            self.folder / path,
+            memory_bytes=self._memory_bytes,
+            threads=self._threads,
+        )
+
+
+def _reopen(folder: Path, memory_bytes: int, threads: int | None) -> DatasetVersion:
+    return DatasetVersion(folder, memory_bytes=memory_bytes, threads=threads)
+
+
+def _check_sizes(folder: Path, manifest: Manifest) -> None:
+    """Refuse a version with a missing or truncated file before anything is read."""
+    base = f"{folder}/"
+    for name, entry in manifest.content.files.items():
+        try:
+            size = os.stat(base + name).st_size  # noqa: PTH116 (thousands of files)
+        except FileNotFoundError as error:
+            raise DamagedError.of(folder / name, "is missing") from error
+        if size != entry.size:
+            fault = f"is {size} bytes instead of {entry.size}"
+            raise DamagedError.of(folder / name, fault)
+
+
+def _hold(owner: DatasetVersion, path: Path) -> None:
+    """Keep a shared lock as long as ``owner`` lives."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    weakref.finalize(owner, os.close, handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # no locks on this file system, or it is being removed
+        return
+
+
+def open_version(
+    name_or_path: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
+    *,
+    memory_bytes: int = DECODED_BYTES,
+    threads: int | None = None,
+) -> DatasetVersion:
+    """Open ``name``, ``name:tag``, ``name@digest`` or the path of a version's folder.
+
+    ``root`` is the folder of all datasets (default: the person's own).
+    """
+    folder = locate(name_or_path, None if root is None else Path(root))
+    return DatasetVersion(folder, memory_bytes=memory_bytes, threads=threads)

@@ -1,0 +1,213 @@
+"""Writing arrays: rows go in, whole shards with their hashes come out."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcplat import files
+from hpcplat.datasets.array_format import ArrayFormat, Codec, to_zarr_json
+from hpcplat.datasets.codecs import encoder
+from hpcplat.datasets.manifest import FileEntry
+from hpcplat.datasets.shard import ABSENT, encode_index
+from hpcplat.errors import InvalidError, UnavailableError
+from storage.layout import Layout, layout_of
+
+
+@contextmanager
+def disk_of(folder: Path) -> Iterator[None]:
+    """Turn a full disk or quota into an error that says so."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UnavailableError(
+            f"The disk under {folder} is full; nothing was published.",
+            "Free some space and run the command again: it goes on where it stopped.",
+        ) from error
+
+
+class _Shard:
+    """One shard file that is being written, aside."""
+
+    def __init__(self, path: Path, chunks: int) -> None:
+        self._path = path
+        self._aside = path.with_name(f".{path.name}.partial")
+        self._file = self._aside.open("wb")
+        self._hash = hashlib.sha256()
+        self._index = np.full((chunks, 2), ABSENT, dtype=np.uint64)
+        self._offset = 0
+
+    def write(self, data: memoryview) -> None:
+        """Append payload bytes."""
+        self._file.write(data)
+        self._hash.update(data)
+        self._offset += len(data)
+
+    def mark_chunk(self, number: int, length: int) -> None:
+        """Note that the chunk is the last ``length`` bytes that were written."""
+        self._index[number] = self._offset - length, length
+
+    def close(self) -> FileEntry:
+        """Write the index, flush to disk and give the file its name."""
+        self.write(memoryview(encode_index(self._index)))
+        with self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._aside.replace(self._path)
+        return FileEntry(size=self._offset, sha256=self._hash.hexdigest())
+
+    def drop(self) -> None:
+        """Leave nothing behind."""
+        self._file.close()
+        self._aside.unlink(missing_ok=True)
+
+
+class ArrayWriter:
+    """Writes one array, a shard after the other; memory: one chunk.
+
+    ``append`` takes rows (n, …); ``close`` returns the files written, by their path
+    under the array's folder. The number of rows need not be known beforehand.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        dtype: np.dtype[Any],
+        row_shape: tuple[int, ...] = (),
+        *,
+        layout: Layout | None = None,
+        compressors: tuple[Codec, ...] = (),
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        probe = ArrayFormat((0, *row_shape), dtype, 1, 1)
+        chosen = layout or layout_of(max(probe.row_bytes, 1))
+        self._folder = folder
+        self._format = ArrayFormat(
+            shape=(0, *row_shape),
+            dtype=dtype.newbyteorder("<"),
+            chunk_rows=chosen.chunk_rows,
+            shard_rows=chosen.shard_rows,
+            compressors=compressors,
+            attributes=attributes or {},
+        )
+        self._encode = encoder(compressors)
+        self._chunk = np.zeros(
+            (chosen.chunk_rows, *row_shape), dtype=self._format.dtype
+        )
+        self._filled = 0
+        self._rows = 0
+        self._shard: _Shard | None = None
+        self._files: dict[str, FileEntry] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def rows(self) -> int:
+        """Rows appended so far."""
+        return self._rows + self._filled
+
+    def append(self, rows: npt.NDArray[Any]) -> None:
+        """Append rows of the array's shape and type."""
+        if rows.shape[1:] != self._format.row_shape:
+            raise InvalidError(
+                f"Rows of shape {rows.shape[1:]} do not fit in {self._folder.name} "
+                f"({self._format.row_shape}).",
+                "Give all rows one shape.",
+            )
+        data = np.ascontiguousarray(rows, dtype=self._format.dtype)
+        size = self._format.chunk_rows
+        start = 0
+        if self._filled:
+            start = min(size - self._filled, len(data))
+            self._fill(data[:start])
+        whole = (len(data) - start) // size * size
+        if whole:
+            self._write_chunks(data[start : start + whole])
+        self._fill(data[start + whole :])
+
+    def close(self) -> dict[str, FileEntry]:
+        """Write what is left and ``zarr.json``; return the files by their path."""
+        rows = self.rows
+        if self._filled:
+            self._chunk[self._filled :] = 0
+            self._write_chunks(self._chunk)
+            self._filled = 0
+        self._close_shard()
+        self._rows = rows  # without the padding of the last chunk
+        text = to_zarr_json(self.format())
+        files.write_whole(self._folder / "zarr.json", text)
+        self._files["zarr.json"] = entry_of(text.encode())
+        return self._files
+
+    def format(self) -> ArrayFormat:
+        """Return the array's format with its present number of rows."""
+        shape = (self.rows, *self._format.row_shape)
+        old = self._format
+        return ArrayFormat(
+            shape,
+            old.dtype,
+            old.chunk_rows,
+            old.shard_rows,
+            old.compressors,
+            attributes=old.attributes,
+        )
+
+    def drop(self) -> None:
+        """Close what is open, without finishing it."""
+        if self._shard is not None:
+            self._shard.drop()
+
+    def _fill(self, rows: npt.NDArray[Any]) -> None:
+        self._chunk[self._filled : self._filled + len(rows)] = rows
+        self._filled += len(rows)
+        if self._filled == self._format.chunk_rows:
+            self._filled = 0
+            self._write_chunks(self._chunk)
+
+    def _write_chunks(self, rows: npt.NDArray[Any]) -> None:
+        """Write rows that make whole chunks, into as many shards as it takes."""
+        while len(rows):
+            place = self._rows % self._format.shard_rows
+            if place == 0:
+                self._close_shard()
+                self._open_shard()
+            here = rows[: self._format.shard_rows - place]
+            self._write_in_shard(here, place // self._format.chunk_rows)
+            self._rows += len(here)
+            rows = rows[len(here) :]
+
+    def _write_in_shard(self, rows: npt.NDArray[Any], first_chunk: int) -> None:
+        if self._shard is None:
+            raise AssertionError("no shard is open")
+        size = self._format.chunk_rows
+        for number, start in enumerate(range(0, len(rows), size), first_chunk):
+            raw = rows[start : start + size].data.cast("B")
+            data = self._encode(raw) if self._format.compressors else raw
+            self._shard.write(memoryview(data))
+            self._shard.mark_chunk(number, len(data))
+
+    def _open_shard(self) -> None:
+        number = self._rows // self._format.shard_rows
+        path = self._folder / self._format.shard_key(number)
+        self._shard = _Shard(path, self._format.shard_layout.chunks)
+
+    def _close_shard(self) -> None:
+        if self._shard is None:
+            return
+        number = (self._rows - 1) // self._format.shard_rows
+        self._files[self._format.shard_key(number)] = self._shard.close()
+        self._shard = None
+
+
+def entry_of(content: bytes) -> FileEntry:
+    """Return size and hash of a small file's content."""
+    return FileEntry(size=len(content), sha256=hashlib.sha256(content).hexdigest())
