@@ -56,7 +56,8 @@ class RankPlacement:
     attempt: int
     generation: int
     job_key: str
-    array_index: int | None
+    array_index: int | None = None
+    cpus_per_task: int = 1
 
 
 def environment() -> dict[str, str]:
@@ -111,7 +112,7 @@ def rank_variables(place: RankPlacement) -> dict[str, str]:
     The names are torch's and Megatron's (torch.distributed, "Environment variable
     initialization"; GROUP_RANK is torchrun's word for the node), and ours.
     """
-    values = {
+    values: dict[str, object] = {
         "RANK": place.rank,
         "WORLD_SIZE": place.world_size,
         "LOCAL_RANK": place.local_rank,
@@ -125,6 +126,24 @@ def rank_variables(place: RankPlacement) -> dict[str, str]:
         GENERATION: place.generation,
         JOB_KEY: place.job_key,
     }
+    values |= _as_srun_would(place)
     if place.array_index is not None:
         values |= {ARRAY_INDEX: place.array_index, SLURM_ARRAY_INDEX: place.array_index}
     return {name: str(value) for name, value in values.items()}
+
+
+def _as_srun_would(place: RankPlacement) -> dict[str, object]:
+    """Return the variables that srun would set had it started the ranks itself.
+
+    Many programs find their rank by them (srun(1), OUTPUT ENVIRONMENT VARIABLES).
+    """
+    return {
+        "SLURM_PROCID": place.rank,
+        "SLURM_LOCALID": place.local_rank,
+        "SLURM_NODEID": place.node_rank,
+        "SLURM_NTASKS": place.world_size,
+        "SLURM_NPROCS": place.world_size,
+        "SLURM_STEP_NUM_TASKS": place.world_size,
+        "SLURM_NTASKS_PER_NODE": place.local_world_size,
+        "SLURM_CPUS_PER_TASK": place.cpus_per_task,
+    }

@@ -31,6 +31,7 @@ class LaunchPlan:
     ranks_per_node: int
     argv: tuple[str, ...]
     spare_nodes: int = 0
+    cpus_per_task: int = 1
     folder: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)

@@ -83,6 +83,7 @@ def launch_plan(
         nodes=spec.resources.nodes,
         spare_nodes=spec.resources.spare_nodes,
         ranks_per_node=spec.resources.ranks_per_node,
+        cpus_per_task=spec.resources.cpus_per_task,
         argv=rank_argv(spec, folder, policy),
         folder=environment.folder,
         variables=environment.variables,
@@ -123,7 +124,7 @@ def apptainer(
 
 def _command(spec: JobSpec, folder: RunFolder, policy: SitePolicy) -> tuple[str, ...]:
     if spec.preset is not None:
-        return (*program(policy, "launchers.megatron"), str(folder.root))
+        return (*program(policy, "launchers.megatron"), str(folder.spec))
     if isinstance(spec.command, str):
         # A file, not `bash -c`: a script may be larger than an argument (128 KiB).
         own_shell = spec.command.startswith("#!")

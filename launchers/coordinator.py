@@ -1,0 +1,301 @@
+"""The coordinator of an attempt: runs on the batch host, beside srun's agents.
+
+The batch script starts it with srun's words after ``--``. It lets the agents in, gives
+each its ranks, hears how they end, and says what the attempt came to: one exit code
+for the batch script and every agent, and the reason in the run folder's event log.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets as randomness
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from hpcplat import eventlog
+from hpcplat.errors import HpcplatError
+from hpcplat.eventlog import EventKind, RunEvent
+from hpcplat.launchplan import LaunchPlan, read_plan
+from launchers import arguments, children
+from launchers.connection import Connection
+from launchers.loop import Loop
+from launchers.meeting import Meeting, write_meeting
+from launchers.messages import Ended, Finish, Join, Message, PassSignal, Start, Stop
+from launchers.ports import own_addresses
+from launchers.secrets import remove
+from launchers.verdict import Verdict, failure, first_failure, missing_outputs
+from launchers.world import Member, node_of, starts, working
+
+JOIN_SECONDS: Final = 120.0
+LEAVE_SECONDS: Final = 5.0
+HELLO_SECONDS: Final = 10.0
+ENDED_BY_TERM: Final = Verdict(128 + signal.SIGTERM, "The job was ended by SIGTERM.")
+
+
+class Coordinator:
+    """One attempt: its agents, its ranks, its end."""
+
+    def __init__(
+        self, loop: Loop, plan: LaunchPlan, place: arguments.Arguments
+    ) -> None:
+        self._loop, self._plan, self._place = loop, plan, place
+        self._host = socket.gethostname()
+        self._word = randomness.token_hex(16)
+        self._server = _listening()
+        self._step: subprocess.Popen[bytes] | None = None
+        self._members: dict[Connection, Member] = {}
+        self._orders: dict[str, Start] = {}
+        self._ends: list[Ended] = []
+        self._verdict: Verdict | None = None
+        self._stopping = self._warned = False
+        self.code = 1
+
+    def begin(self) -> None:
+        """Listen, write down where, and start the agents."""
+        self._loop.on_signal(signal.SIGCHLD, self._step_ended)
+        self._loop.on_signal(signal.SIGTERM, self._terminate)
+        self._loop.on_signal(signal.SIGINT, self._terminate)
+        self._loop.on_signal(signal.SIGUSR2, self._warn)
+        self._loop.on_signal(signal.SIGCONT, partial(self._tell, "SIGCONT"))
+        self._loop.watch(self._server, self._accept)
+        port = self._server.getsockname()[1]
+        meeting = Meeting(self._host, own_addresses(), port, self._word)
+        write_meeting(self._place.logs.meeting, meeting)
+        self._event(EventKind.ATTEMPT_STARTED, f"Attempt on {self._host} began.")
+        self._step = children.start_beside(self._place.beside)
+        self._loop.later(JOIN_SECONDS, self._start_without)
+
+    # --- agents come ------------------------------------------------------------
+
+    def _accept(self) -> None:
+        sock, _ = self._server.accept()
+        connection = Connection(self._loop, sock, self._take, self._lost)
+        self._loop.later(HELLO_SECONDS, partial(self._turn_away, connection))
+
+    def _turn_away(self, connection: Connection) -> None:
+        """Close on a stranger that says nothing."""
+        if connection not in self._members:
+            connection.close()
+
+    def _take(self, connection: Connection, message: Message) -> None:
+        if isinstance(message, Join) and connection not in self._members:
+            self._admit(connection, message)
+        elif isinstance(message, Ended) and connection in self._members:
+            self._rank_ended(message)
+        else:  # a stranger, or one that talks out of turn
+            connection.close()
+
+    def _admit(self, connection: Connection, join: Join) -> None:
+        if not hmac.compare_digest(join.word, self._word):
+            connection.close()
+            return
+        self._members[connection] = Member(join, connection.peer)
+        if self._verdict is not None:
+            connection.send(Finish(self._verdict.code))
+        elif join.problem:
+            self._end(Verdict(1, f"{join.node}: {join.problem}", node=join.node))
+        elif len(self._members) == self._plan.nodes + self._plan.spare_nodes:
+            self._start()
+
+    def _start_without(self) -> None:
+        """Start with the nodes that came, if they are enough."""
+        if self._orders or self._verdict:
+            return
+        if len(self._members) >= self._plan.nodes:
+            self._start()
+            return
+        came = len(self._members)
+        all_nodes = self._plan.nodes + self._plan.spare_nodes
+        self._end(
+            Verdict(
+                1, f"Only {came} of {all_nodes} nodes came up in {JOIN_SECONDS:g} s."
+            )
+        )
+
+    def _start(self) -> None:
+        if self._orders:
+            return
+        if not self._plan.keep_secrets:
+            remove(self._place.job.secrets)  # every agent has read it by now
+        chosen = working(self._plan, self._members.values())
+        self._orders = starts(self._plan, chosen, self._host, generation=0)
+        for connection, member in self._members.items():
+            order = self._orders.get(member.join.node)
+            if order:
+                connection.send(order)
+        nodes = ", ".join(self._orders)
+        self._event(
+            EventKind.RANKS_STARTED,
+            f"{self._plan.world} ranks started on {nodes}.",
+            nodes=list(self._orders),
+            generation=0,
+        )
+
+    # --- ranks and nodes go -----------------------------------------------------
+
+    def _rank_ended(self, end: Ended) -> None:
+        self._ends.append(end)
+        if end.code and not end.stopped:
+            self._rank_failed(end)
+        if len(self._ends) == self._plan.world:
+            self._conclude()
+
+    def _rank_failed(self, end: Ended) -> None:
+        verdict = failure(end, node_of(end.rank, self._orders))
+        self._event(
+            EventKind.RANK_FAILED,
+            verdict.reason,
+            rank=end.rank,
+            node=verdict.node,
+            code=end.code,
+            tail=list(end.tail),
+        )
+        self._stop_all()
+
+    def _lost(self, connection: Connection) -> None:
+        member = self._members.pop(connection, None)
+        if member is None or self._verdict or self._stopping:
+            return
+        node = member.join.node
+        reason = f"The agent of {node} is gone: its node died, or it was killed."
+        self._event(EventKind.NODE_LOST, reason, node=node)
+        if node in self._orders:
+            self._end(Verdict(1, reason, node=node))
+
+    # --- signals ----------------------------------------------------------------
+
+    def _warn(self) -> None:
+        self._warned = True
+        self._event(
+            EventKind.SIGNAL_PASSED,
+            "SIGUSR2: the time limit is near, or somebody asked for a checkpoint.",
+        )
+        self._tell("SIGUSR2")
+
+    def _tell(self, name: str) -> None:
+        self._send_all(PassSignal(name))
+
+    def _terminate(self) -> None:
+        """Stop for Slurm: scancel, the time limit, preemption."""
+        if self._stopping:
+            return
+        if self._orders:
+            self._stop_all()
+        else:  # nothing runs yet
+            self._end(ENDED_BY_TERM)
+
+    def _stop_all(self) -> None:
+        """Have all ranks ended; a node that does not answer is not waited for."""
+        if not self._stopping:
+            self._stopping = True
+            self._send_all(Stop(self._plan.grace))
+            self._loop.later(self._plan.grace + LEAVE_SECONDS, self._conclude)
+
+    def _send_all(self, message: Message) -> None:
+        for connection in tuple(self._members):
+            connection.send(message)
+
+    # --- the end ----------------------------------------------------------------
+
+    def _conclude(self) -> None:
+        first = first_failure(self._ends)
+        if first is not None:
+            self._end(failure(first, node_of(first.rank, self._orders)))
+        elif self._stopping:
+            self._end(ENDED_BY_TERM)
+        else:
+            self._end(self._outputs())
+
+    def _outputs(self) -> Verdict:
+        folder = Path(self._plan.folder or self._place.run.root)
+        missing = missing_outputs(self._plan.outputs, folder)
+        if not missing:
+            return Verdict(0)
+        reason = f"All ranks ended well, but {missing[0]} is not there."
+        self._event(EventKind.OUTPUT_MISSING, reason, missing=list(missing))
+        return Verdict(1, reason)
+
+    def _end(self, verdict: Verdict) -> None:
+        if self._verdict is not None:
+            return
+        self._verdict, self.code = verdict, verdict.code
+        self._event(
+            EventKind.ATTEMPT_ENDED,
+            verdict.reason or "All ranks ended well.",
+            code=verdict.code,
+            reason=verdict.reason,
+            rank=verdict.rank,
+            node=verdict.node,
+            tail=list(verdict.tail),
+            warned=self._warned,
+        )
+        self._send_all(Finish(verdict.code))
+        if self._step is None or self._step.returncode is not None:
+            self._loop.stop()
+        else:
+            self._loop.later(LEAVE_SECONDS, partial(self._end_step, signal.SIGTERM))
+            self._loop.later(2 * LEAVE_SECONDS, partial(self._end_step, signal.SIGKILL))
+
+    def _step_ended(self) -> None:
+        if self._step is None or self._step.poll() is None:
+            return
+        if self._verdict is None:
+            self._end(self._step_broke(self._step.returncode))
+        self._loop.stop()
+
+    def _step_broke(self, status: int) -> Verdict:
+        """Say why srun left before the ranks were done."""
+        first = first_failure(self._ends)
+        if first is not None:
+            return failure(first, node_of(first.rank, self._orders))
+        if self._stopping:
+            return ENDED_BY_TERM
+        code = 128 - status if status < 0 else status or 1
+        lines = children.tail(self._place.logs.batch_log)
+        words = f" Its last line: {lines[-1]}" if lines else ""
+        return Verdict(code, f"srun ended before the ranks did.{words}", tail=lines)
+
+    def _end_step(self, number: signal.Signals) -> None:
+        """End an srun that stays although all of its agents should have left."""
+        if self._step and self._step.poll() is None:
+            children.signal_group(self._step, number)
+
+    def _event(self, kind: EventKind, what: str, **details: Any) -> None:  # noqa: ANN401
+        event = RunEvent(kind, what, self._place.attempt, details=details)
+        eventlog.append(self._place.run.events, event)
+
+
+def _listening() -> socket.socket:
+    """Return a server on a free port, by IPv6 and IPv4 where the host has both."""
+    if socket.has_dualstack_ipv6():
+        family = socket.AF_INET6
+        return socket.create_server(("", 0), family=family, dualstack_ipv6=True)
+    return socket.create_server(("", 0))
+
+
+def main(words: Sequence[str]) -> int:
+    """Run an attempt to its end; returns the exit code of the job."""
+    place = arguments.parse(words)
+    plan = read_plan(place.job.plan)
+    place.logs.root.mkdir(parents=True, exist_ok=True)
+    coordinator = Coordinator(loop := Loop(), plan, place)
+    coordinator.begin()
+    try:
+        loop.run()
+    finally:  # whatever ends us: srun and what it started must not stay
+        children.kill_descendants()
+    return coordinator.code
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except HpcplatError as error:
+        print(f"hpcplat: {error}", file=sys.stderr)
+        sys.exit(1)

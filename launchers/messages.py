@@ -1,0 +1,103 @@
+"""What agents and their coordinator tell each other: frozen records, a line each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from hpcplat.errors import InvalidError
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """An agent is up: where it stands, and that it knows the word.
+
+    ``host`` is the machine's own name, ``via`` the address by which the agent reached
+    the coordinator, ``port`` a port that was free there. ``problem`` says why the
+    agent can start nothing.
+    """
+
+    word: str
+    node: str
+    node_index: int
+    host: str
+    via: str
+    port: int
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start these ranks: global ranks in the order of their local ranks.
+
+    ``generation`` counts the starts within an attempt; answers name it, so that news
+    of ranks of an earlier start is told apart.
+    """
+
+    generation: int
+    ranks: tuple[int, ...]
+    world_size: int
+    node_rank: int
+    master_address: str
+    master_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A rank ended: with which code (128 + signal), when, and its last lines.
+
+    ``stopped``: after the agent had told it to. ``problem``: why it never started.
+    """
+
+    generation: int
+    rank: int
+    code: int
+    time: float
+    stopped: bool = False
+    tail: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PassSignal:
+    """Send the ranks a signal, by name (``SIGUSR2``)."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End all ranks: SIGTERM, and SIGKILL after ``grace`` seconds."""
+
+    grace: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The attempt is over: leave with this exit code."""
+
+    code: int
+
+
+Message = Join | Start | Ended | PassSignal | Stop | Finish
+
+_KINDS: dict[str, type[Message]] = {
+    kind.__name__: kind for kind in (Join, Start, Ended, PassSignal, Stop, Finish)
+}
+
+
+def encode(message: Message) -> bytes:
+    """Return a message as one line."""
+    values = {"kind": type(message).__name__, **asdict(message)}
+    return json.dumps(values, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """Return the message in a line; InvalidError if it holds none."""
+    try:
+        values = json.loads(line)
+        kind = _KINDS[values.pop("kind")]
+        lists = {k: tuple(v) for k, v in values.items() if isinstance(v, list)}
+        return kind(**{**values, **lists})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InvalidError(f"{line[:80]!r} is no message ({error}).") from error
