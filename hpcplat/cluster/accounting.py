@@ -26,6 +26,8 @@ def register(sacctmgr: Sacctmgr, cluster: str, account: str, user: str) -> None:
         _do(sacctmgr, ["modify", "qos", name, "set", *options])
     add_account(sacctmgr, account)
     add_user(sacctmgr, user, account)
+    # Slurm gives root an account of its own, which would be its default.
+    _do(sacctmgr, ["modify", "user", user, "set", f"DefaultAccount={account}"])
 
 
 def add_account(sacctmgr: Sacctmgr, account: str) -> None:

@@ -15,7 +15,7 @@ from hpcplat.cluster.lock import locked
 from hpcplat.cluster.place import Place
 from hpcplat.cluster.spec import ClusterSpec
 from hpcplat.cluster.status import ClusterStatus, assess
-from hpcplat.cluster.teardown import take_down
+from hpcplat.cluster.teardown import remove_empty_parents, take_down
 from hpcplat.errors import NotFoundError, UnavailableError
 from hpcplat.processes import Completed
 
@@ -130,6 +130,7 @@ class Cluster:
         """Kill every process of the cluster and remove its folder."""
         with locked(self.folder.lock):
             take_down(self.folder)
+        remove_empty_parents(self.folder)
 
 
 def _is_ready(state: str) -> bool:

@@ -86,7 +86,8 @@ def variables(layout: Layout) -> dict[str, Any]:
         "slurm_run_folder": folder.run,
         "slurm_log_folder": folder.logs,
         "slurm_munge_socket": folder.munge_socket,
-        "slurm_auth_info": [],
+        # The life of a job's credential is also what a requeued job has to wait.
+        "slurm_auth_info": [f"cred_expire={spec.requeue_delay}"],
         "slurm_jwt_key": folder.jwt_key,
         "slurm_dbd_host": host,
         "slurm_dbd_address": ADDRESS,

@@ -92,10 +92,13 @@ def slurmrestd(layout: Layout) -> Daemon:
     """
     listen = f"{ADDRESS}:{layout.ports.slurmrestd}"
     start = ["slurmrestd", "-f", str(layout.folder.slurm_conf), "-a", "rest_auth/jwt"]
+    # Without SLURM_JWT in its own environment it takes no token; the value is unused.
+    takes_tokens = {"SLURM_JWT": "daemon"}
     if layout.user == "root":
-        return Daemon("slurmrestd", [*start, "-u", "nobody", "-g", "nogroup", listen])
+        identity = ["-u", "nobody", "-g", "nogroup"]
+        return Daemon("slurmrestd", [*start, *identity, listen], takes_tokens)
     unchecked = {"SLURMRESTD_SECURITY": "disable_user_check"}
-    return Daemon("slurmrestd", [*start, listen], unchecked)
+    return Daemon("slurmrestd", [*start, listen], {**takes_tokens, **unchecked})
 
 
 def start(daemon: Daemon, layout: Layout, place: Place) -> int:

@@ -15,7 +15,7 @@ from hpcplat.cluster.lock import locked
 from hpcplat.cluster.place import ChangeRoot, Host, Place, slurm_version
 from hpcplat.cluster.ports import hold_block
 from hpcplat.cluster.spec import ClusterSpec
-from hpcplat.cluster.teardown import take_down
+from hpcplat.cluster.teardown import remove_empty_parents, take_down
 from hpcplat.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
 
 
@@ -61,6 +61,7 @@ def down(folder: Path) -> bool:
         if not was_there:
             _require_free(where)
         take_down(where)
+    remove_empty_parents(where)
     return was_there
 
 

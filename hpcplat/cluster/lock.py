@@ -20,7 +20,6 @@ def locked(path: Path, limit: float = 120.0) -> Iterator[None]:
     kernel drops the lock of a process that is killed. Who gets the lock on a file
     that its last holder has unlinked meanwhile tries again with the new one.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + limit
     handle = _try_lock(path)
     while handle is None:
@@ -40,6 +39,7 @@ def locked(path: Path, limit: float = 120.0) -> Iterator[None]:
 
 
 def _try_lock(path: Path) -> int | None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

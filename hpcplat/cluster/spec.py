@@ -75,6 +75,7 @@ class ClusterSpec:
     Nodes are named n1, n2, …; the spares come last and are like the first group.
     ``folder`` holds all of it (default: ``default_folder(name)``). ``settings`` are
     slurm.conf lines that replace the defaults (``{"SlurmdTimeout": "5"}``).
+    ``requeue_delay`` is how many seconds a requeued job waits (Slurm's default: 120).
     ``root`` is a change-root folder with another Slurm (see hpcplat.cluster.roots).
     """
 
@@ -87,6 +88,7 @@ class ClusterSpec:
     cpus_per_node: int = 16
     memory_mib_per_node: int = 65536
     settings: Mapping[str, str] = field(default_factory=dict)
+    requeue_delay: int = 120
     root: Path | None = None
 
     def __post_init__(self) -> None:
@@ -96,6 +98,7 @@ class ClusterSpec:
         _within("The number of spares", self.spares, 0, MOST_NODES)
         _within("CPUs per node", self.cpus_per_node, 1, 4096)
         _within("Memory per node (MiB)", self.memory_mib_per_node, 1, 1 << 30)
+        _within("The requeue delay", self.requeue_delay, 5, 3600)
         if not self.groups:
             raise InvalidError("A cluster has no nodes.", "Ask for 1 at least.")
         count = self.spares + sum(group.count for group in self.groups)

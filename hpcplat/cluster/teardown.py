@@ -20,10 +20,10 @@ def take_down(folder: ClusterFolder) -> None:
     census.kill_all(partial(census.members, folder.path))
     if folder.path.exists():
         shutil.rmtree(folder.path)
-    _remove_empty_parents(folder)
 
 
-def _remove_empty_parents(folder: ClusterFolder) -> None:
+def remove_empty_parents(folder: ClusterFolder) -> None:
+    """Remove what default_folder was made in, once no cluster and no lock is there."""
     home = default_folder("any").parent
     if folder.path.parent == home:
         with contextlib.suppress(OSError):  # another cluster's folder is in it

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
-from hpcplat.cluster import Cluster
+from hpcplat.cluster import Cluster, NodeGroup, census
 
 pytestmark = pytest.mark.slurm
 
@@ -53,3 +54,68 @@ def test_a_job_over_two_nodes_sees_its_gpus(cluster: Cluster, tmp_path: Path) ->
     assert [rank[0] for rank in ranks] == ["0", "1", "2", "3"]
     assert {rank[1] for rank in ranks[:2]} != {rank[1] for rank in ranks[2:]}
     assert {rank[2] for rank in ranks} == {"0,1"}
+
+
+# Every way in which a child gets out of its parents' sight: a session of its own, a
+# parent that is gone, a stopped process. None holds the step's output: slurmstepd
+# would wait 60 s for that on the other node.
+STUBBORN = """
+exec > /dev/null 2>&1
+setsid sleep 1234 &
+(setsid sleep 1234 & ) &
+sleep 1234 & kill -STOP $!
+sleep 1234
+"""
+
+
+def living(cluster: Cluster, node: str) -> int:
+    return next(one.processes for one in cluster.status().nodes if one.name == node)
+
+
+@pytest.mark.slow
+def test_a_node_dies_and_comes_back(
+    fresh_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = fresh_cluster(
+        groups=(NodeGroup(3),),
+        spares=0,
+        settings={"SlurmdTimeout": "5"},
+        requeue_delay=5,
+    )
+    (tmp_path / "task.sh").write_text(f"#!/bin/bash\n{STUBBORN}")
+    job = submit(
+        cluster,
+        tmp_path,
+        f"echo $SLURM_RESTART_COUNT $SLURM_JOB_NODELIST\n"
+        f"srun bash {tmp_path}/task.sh",
+        "--nodes=2",
+        "--requeue",
+        "--open-mode=append",
+        "--nodelist=n1,n2",
+        "--time=5",
+    )
+    # A step daemon, bash and its four sleeps.
+    eventually(lambda: living(cluster, "n2") == 6)
+    on_n1 = living(cluster, "n1")
+
+    assert cluster.kill_node("n2") == 1 + 6
+    assert living(cluster, "n2") == 0
+    assert living(cluster, "n1") == on_n1
+    assert cluster.status().dead == ("n2",)
+
+    eventually(lambda: history(cluster, job)[0] == "NODE_FAIL")
+    cluster.revive_node("n2")
+    assert not cluster.status().dead
+    eventually(lambda: history(cluster, job) == ["NODE_FAIL", "RUNNING"])
+    assert living(cluster, "n2") >= 6
+
+    folder = cluster.folder.path
+    cluster.down()
+    assert not folder.exists()
+    assert not census.members(folder)
+    assert not [one for one in psutil.process_iter() if "1234" in one.cmdline()]
+
+
+def history(cluster: Cluster, job: int) -> list[str]:
+    done = cluster.run("sacct", "-D", "-X", "-n", "-P", "-o", "State", "-j", str(job))
+    return done.stdout.split()
