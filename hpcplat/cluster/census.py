@@ -15,6 +15,9 @@ from hpcplat.cluster.daemons import CLUSTER_MARK, DAEMON_MARK
 from hpcplat.cluster.folder import ClusterFolder
 from hpcplat.errors import UnavailableError
 
+# Device and inode.
+_File = tuple[int, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -44,16 +47,16 @@ def members(folder: Path) -> list[Member]:
     or when its parents are gone. Whatever else descends from one of these belongs
     to the same node. The calling process and its parents are left out.
     """
-    seen = _look_around()
+    seen, ours = _look_around(), _Ours(ClusterFolder(folder))
     known = {
-        pid: member for pid, one in seen.items() if (member := _recognise(one, folder))
+        pid: member for pid, one in seen.items() if (member := ours.recognise(one))
     }
     for pid in _by_age(seen):
         parent = known.get(seen[pid].parent)
         if pid not in known and parent:
             known[pid] = Member(seen[pid].process, "", parent.node)
-    ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-    return [member for pid, member in known.items() if pid not in ours]
+    callers = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    return [member for pid, member in known.items() if pid not in callers]
 
 
 def _look_around() -> dict[int, _Seen]:
@@ -79,33 +82,54 @@ def _by_age(seen: Mapping[int, _Seen]) -> list[int]:
     return sorted(seen, key=lambda pid: seen[pid].process.create_time())
 
 
-def _recognise(one: _Seen, folder: Path) -> Member | None:
-    daemon = one.environment.get(DAEMON_MARK, "")
-    if daemon and one.environment.get(CLUSTER_MARK) == str(folder):
-        return Member(one.process, daemon, _node_of(daemon))
-    if one.name == "slurmstepd":
-        node = _node_in_use(one.process, folder)
-        return Member(one.process, "", node) if node else None
-    node = one.environment.get("SLURMD_NODENAME", "")
-    conf = one.environment.get("SLURM_CONF")
-    if node and conf == str(ClusterFolder(folder).slurm_conf):
-        return Member(one.process, "", node)
-    return None
+class _Ours:
+    """By what a process of one cluster is known."""
+
+    def __init__(self, folder: ClusterFolder) -> None:
+        self._folder = str(folder.path)
+        self._conf = str(folder.slurm_conf)
+        self._logs = _node_logs(folder)
+
+    def recognise(self, one: _Seen) -> Member | None:
+        """Return the member that this process is by itself, whoever its parent is."""
+        daemon = one.environment.get(DAEMON_MARK, "")
+        if daemon and one.environment.get(CLUSTER_MARK) == self._folder:
+            return Member(one.process, daemon, _node_of(daemon))
+        if one.name == "slurmstepd":
+            node = _node_in_use(one.process, self._logs)
+            return Member(one.process, "", node) if node else None
+        if one.environment.get("SLURM_CONF") != self._conf:
+            return None
+        node = one.environment.get("SLURMD_NODENAME", "")
+        # An srun from outside a job is on no node, but lives for the cluster alone.
+        return Member(one.process, "", node) if node or one.name == "srun" else None
 
 
 def _node_of(daemon: str) -> str:
     return daemon.removeprefix("slurmd-") if daemon.startswith("slurmd-") else ""
 
 
-def _node_in_use(process: psutil.Process, folder: Path) -> str:
-    """Return the node whose log this step daemon writes, if it lies in ``folder``."""
+def _node_in_use(process: psutil.Process, logs: Mapping[_File, str]) -> str:
+    """Return the node whose log this step daemon writes, if it is one of ours."""
     with contextlib.suppress(OSError):
         for handle in Path("/proc", str(process.pid), "fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                target = handle.readlink()
-                if target.parent == ClusterFolder(folder).logs:
-                    return _node_of(target.stem)
+            with contextlib.suppress(OSError):
+                if node := logs.get(_identity(handle)):
+                    return node
     return ""
+
+
+def _node_logs(folder: ClusterFolder) -> dict[_File, str]:
+    """Return the nodes' logs as files, not paths: those differ in a change-root."""
+    return {
+        _identity(path): _node_of(path.stem)
+        for path in folder.logs.glob("slurmd-*.log")
+    }
+
+
+def _identity(path: Path) -> _File:
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def kill_all(census: Callable[[], list[Member]], limit: float = 20.0) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpcplat import processes
 from hpcplat.cluster.folder import ClusterFolder
-from hpcplat.cluster.place import Place
+from hpcplat.cluster.place import PATH, Place
 from hpcplat.processes import Completed
 
 # Seconds that any one of them may take.
@@ -29,7 +28,7 @@ class Clients:
         change what the program does.
         """
         environment = {
-            "PATH": os.defpath,
+            "PATH": PATH,
             "LANG": "C.UTF-8",
             "SLURM_CONF": str(self.folder.slurm_conf),
         }

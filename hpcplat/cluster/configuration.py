@@ -19,6 +19,9 @@ DATABASE = "slurm_acct_db"
 SETTINGS = {
     # Several nodes on one host, and more CPUs than it has.
     "SlurmdParameters": "config_overrides",
+    "SelectType": "select/cons_tres",
+    "SelectTypeParameters": "CR_Core_Memory",
+    "DefMemPerCPU": "1024",
     "ProctrackType": "proctrack/linuxproc",
     "TaskPlugin": "task/none",
     "MpiDefault": "none",
@@ -33,8 +36,12 @@ SETTINGS = {
     "MessageTimeout": "20",
     "KillWait": "5",
     "ReturnToService": "2",
-    "DefMemPerCPU": "1024",
-    # Who goes first: the QOS above all, then the share, then the age.
+    # Who goes first: the QOS above all, then the share, then the age. Who is pushed
+    # out of the way goes back into the queue.
+    "SchedulerType": "sched/backfill",
+    "PreemptType": "preempt/qos",
+    "PreemptMode": "REQUEUE",
+    "PriorityType": "priority/multifactor",
     "PriorityWeightQOS": "100000",
     "PriorityWeightFairshare": "10000",
     "PriorityWeightAge": "1000",
@@ -110,7 +117,7 @@ def _gpu_types(spec: ClusterSpec) -> list[str]:
 
 
 def _cgroup_settings(version: tuple[int, int]) -> Mapping[str, str]:
-    return {"CgroupPlugin": "disabled"} if version >= (24, 11) else {}
+    return {"CgroupPlugin": "disabled"} if version >= (24, 5) else {}
 
 
 def _nodes(layout: Layout, host: str) -> Iterator[Mapping[str, Any]]:

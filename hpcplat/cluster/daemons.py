@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcplat.cluster.configuration import ADDRESS, Layout
-from hpcplat.cluster.place import Place
+from hpcplat.cluster.place import PATH, Place
 from hpcplat.errors import UnavailableError
 
 # In the environment of every daemon: which cluster it belongs to and what it is. The
@@ -50,6 +50,7 @@ def mariadbd(layout: Layout, mariadb_user: str) -> Daemon:
         f"--socket={folder.database_socket}",
         f"--pid-file={folder.database}/pid",
         f"--user={mariadb_user}",
+        f"--init-file={folder.database_setup}",
         "--skip-networking",
         "--innodb-buffer-pool-size=64M",
         # What slurmdbd asks for; and records that need not outlive a power cut.
@@ -109,7 +110,7 @@ def start(daemon: Daemon, layout: Layout, place: Place) -> int:
     """
     argv = place.command(daemon.argv)
     environment = {
-        "PATH": os.defpath + ":/usr/sbin:/sbin",
+        "PATH": PATH,
         "LANG": "C.UTF-8",
         CLUSTER_MARK: str(layout.folder.path),
         DAEMON_MARK: daemon.name,

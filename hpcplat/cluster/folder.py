@@ -43,6 +43,11 @@ class ClusterFolder:
         return self.path / "bin"
 
     @property
+    def enter(self) -> Path:
+        """The script that enters the change-root folder; seen inside it too."""
+        return self.path / "enter.sh"
+
+    @property
     def keys(self) -> Path:
         """The secrets; nobody else may look inside."""
         return self.path / "keys"
@@ -76,6 +81,11 @@ class ClusterFolder:
     def database_socket(self) -> Path:
         """Where slurmdbd finds MariaDB."""
         return self.database / "socket"
+
+    @property
+    def database_setup(self) -> Path:
+        """What MariaDB does at each start (SQL)."""
+        return self.configuration / "database.sql"
 
     @property
     def state(self) -> Path:

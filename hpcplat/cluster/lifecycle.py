@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import socket
+import tempfile
 from pathlib import Path
 
 from hpcplat.cluster import packages, record, startup
@@ -67,9 +68,10 @@ def down(folder: Path) -> bool:
 
 def place_of(spec: ClusterSpec) -> Place:
     """Return where this cluster's programs run."""
+    path = os.environ.get("PATH", os.defpath)
     if spec.root is None:
-        return Host(os.environ.get("PATH", os.defpath))
-    return ChangeRoot(spec.root, (spec.folder, Path("/tmp")))
+        return Host(path)
+    return ChangeRoot(spec.root, (spec.folder, Path(tempfile.gettempdir())), path)
 
 
 def _load(folder: ClusterFolder) -> Cluster | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +16,11 @@ from hpcplat.errors import InvalidError
 
 # Daemons live in folders that an ordinary user's PATH often lacks.
 SEARCH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+# The PATH of what we start, whoever calls.
+PATH = os.pathsep.join(SEARCH)
+ENTER = Path(__file__).with_name("enter.sh")
+# A file in the root, by which enter.sh knows that it is inside already.
+INSIDE_MARK = ".hpcplat-root"
 # Clients that people, scripts and hpcplat call; in a change-root folder each gets a
 # small program of its name on PATH.
 CLIENTS = (
@@ -66,7 +71,7 @@ class Place(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """This machine itself."""
+    """This machine itself; ``path`` is the caller's PATH."""
 
     path: str = os.defpath
 
@@ -97,6 +102,7 @@ class ChangeRoot:
 
     root: Path
     shared: tuple[Path, ...]
+    path: str = os.defpath
 
     @property
     def top(self) -> Path:
@@ -112,10 +118,10 @@ class ChangeRoot:
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """Return the arguments that enter the root and run the program there."""
-        return ["/bin/sh", *self._enter(), self.find(argv[0]) or argv[0], *argv[1:]]
+        program = self.find(argv[0]) or argv[0]
+        return ["/bin/sh", *self._enter(ENTER), program, *argv[1:]]
 
-    def _enter(self) -> tuple[str, str, str]:
-        script = resources.files("hpcplat.cluster").joinpath("enter.sh")
+    def _enter(self, script: Path) -> tuple[str, str, str]:
         return str(script), str(self.root), ":".join(map(str, self.shared))
 
     def prepare(self, folder: ClusterFolder) -> None:
@@ -130,29 +136,31 @@ class ChangeRoot:
                 f"{self.root} holds no system.",
                 "Make one with hpcplat cluster root SUITE, and give its folder.",
             )
-        self.copy_users()
-        folder.programs.mkdir(exist_ok=True)
+        self.copy_names()
+        (self.root / INSIDE_MARK).touch()
+        files.write_whole(folder.enter, ENTER.read_text())
+        folder.programs.mkdir()
         for client in CLIENTS:
             if inside := self.find(client):
-                self._write_client(folder.programs / client, inside)
+                self._write_client(folder, client, inside)
 
-    def copy_users(self) -> None:
-        """Give the root this machine's users and groups.
+    def copy_names(self) -> None:
+        """Give the root this machine's users, groups and hosts.
 
-        Written in place: the daemons inside have the very file mounted or open, and
-        see the new lines at their next look-up.
+        Call it again when a user was added: daemons see the new lines at their next
+        look-up.
         """
-        for name in ("passwd", "group"):
+        for name in ("passwd", "group", "hosts"):
             (self.root / "etc" / name).write_bytes(Path("/etc", name).read_bytes())
 
-    def _write_client(self, path: Path, inside: str) -> None:
-        script, root, shared = self._enter()
-        line = f"exec /bin/sh {script} {root} {shared} {inside}"
-        files.write_whole(path, f'#!/bin/sh\n{line} "$@"\n', mode=0o755)
+    def _write_client(self, folder: ClusterFolder, client: str, inside: str) -> None:
+        line = shlex.join(["exec", "/bin/sh", *self._enter(folder.enter), inside])
+        text = f'#!/bin/sh\n{line} "$@"\n'
+        files.write_whole(folder.programs / client, text, mode=0o755)
 
     def environment(self, folder: ClusterFolder) -> Mapping[str, str]:
         """Put the client programs first on PATH."""
-        return {"PATH": os.pathsep.join((str(folder.programs), *SEARCH))}
+        return {"PATH": os.pathsep.join((str(folder.programs), self.path))}
 
 
 def slurm_version(place: Place) -> tuple[int, int]:

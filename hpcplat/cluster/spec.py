@@ -15,6 +15,12 @@ from hpcplat.errors import InvalidError
 
 MOST_NODES = 100
 MOST_GPUS = 64
+# Lines of slurm.conf that follow from the rest of the spec.
+_OWN_LINE = re.compile(
+    "ClusterName|Slurmctld(Host|Port|PidFile|LogFile)|Slurmd(SpoolDir|PidFile|LogFile)"
+    "|Slurmd?User|StateSaveLocation|Auth[A-Za-z]+|AccountingStorage[A-Za-z]+|GresTypes"
+    "|NodeName|PartitionName"
+)
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _GPU_TYPE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _GROUP = re.compile(r"(?P<count>\d+)(:(?P<type>[a-z][a-z0-9_]*?)(x(?P<gpus>\d+))?)?")
@@ -35,12 +41,17 @@ def _within(what: str, value: int, least: int, most: int) -> None:
         )
 
 
-def _printable(settings: Mapping[str, str]) -> None:
+def _settable(settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
         if not re.fullmatch(r"[A-Za-z]+", name) or not re.fullmatch(r"[ -~]+", value):
             raise InvalidError(
                 f"{name!r}={value!r} is not a line of slurm.conf.",
                 "Write Name=value, such as SlurmdTimeout=30.",
+            )
+        if _OWN_LINE.fullmatch(name):
+            raise InvalidError(
+                f"{name} is not yours to set.",
+                "It follows from the cluster's other options.",
             )
 
 
@@ -103,7 +114,7 @@ class ClusterSpec:
             raise InvalidError("A cluster has no nodes.", "Ask for 1 at least.")
         count = self.spares + sum(group.count for group in self.groups)
         _within("The number of nodes with spares", count, 1, MOST_NODES)
-        _printable(self.settings)
+        _settable(self.settings)
         folder = self.folder if self.folder != Path() else default_folder(self.name)
         object.__setattr__(self, "folder", plain_path(folder))
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))

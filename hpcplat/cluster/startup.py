@@ -73,6 +73,10 @@ def start_mariadb(layout: Layout, place: Place) -> None:
     # MariaDB refuses to run as root; its package brings a user for that.
     mariadb_user = "mysql" if layout.user == "root" else layout.user
     layout.folder.database.mkdir(mode=0o755)
+    # slurmdbd would make the database itself, after a log-in that fails; some releases
+    # of MariaDB's client library (3.4 of MariaDB 11.8.9) lose their options by that.
+    create = f"CREATE DATABASE IF NOT EXISTS {configuration.DATABASE};\n"
+    files.write_whole(layout.folder.database_setup, create)
     _install_database(layout, place, mariadb_user)
     if layout.user == "root":
         shutil.chown(layout.folder.database, mariadb_user, mariadb_user)
