@@ -194,7 +194,6 @@ def srun(spec: JobSpec, folder: RunFolder, policy: SitePolicy) -> list[str]:
         "--kill-on-bad-exit=0",
         "--wait=0",
         "--overlap",
-        "--cpu-bind=none",
         "--mpi=none",
         "--input=none",
         "--export=ALL",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +41,7 @@ def parse(words: Sequence[str]) -> Arguments:
     parser.add_argument("folder", type=Path, help="the job's run folder")
     parser.add_argument("--attempt", type=int, required=True)
     parser.add_argument("--task", type=int)
-    parser.add_argument("beside", nargs="*", help="after --: what to start")
-    found = parser.parse_args(words)
-    return Arguments(
-        RunFolder(found.folder), found.attempt, found.task, tuple(found.beside)
-    )
+    own = list(itertools.takewhile(lambda word: word != "--", words))
+    found = parser.parse_args(own)
+    beside = tuple(words[len(own) + 1 :])  # what to start
+    return Arguments(RunFolder(found.folder), found.attempt, found.task, beside)

@@ -207,8 +207,8 @@ class Coordinator:
         first = first_failure(self._ends)
         if first is not None:
             self._end(failure(first, node_of(first.rank, self._orders)))
-        elif self._stopping:
-            self._end(ENDED_BY_TERM)
+        elif self._stopping or any(end.stopped for end in self._ends):
+            self._end(ENDED_BY_TERM)  # by our word, or Slurm's to the agents
         else:
             self._end(self._outputs())
 

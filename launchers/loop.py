@@ -91,8 +91,9 @@ class Loop:
                 timer.action()
 
     def _signalled(self) -> None:
-        numbers = dict.fromkeys(self._wake.recv(4096))
-        for number in numbers:
+        # In numerical order: SIGTERM before SIGCHLD, so that a rank which died of
+        # Slurm's SIGTERM to all of us is known to have been told to.
+        for number in sorted(set(self._wake.recv(4096))):
             self._signals.get(number, _nothing)()
 
 
