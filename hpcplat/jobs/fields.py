@@ -27,6 +27,9 @@ from hpcplat.quantities import (
 
 LONGEST_TIME: Final = timedelta(days=366)
 
+# Linux takes no single argument or variable of 128 KiB or more (MAX_ARG_STRLEN).
+LONGEST_ARGUMENT: Final = 128 * 1024 - 256
+
 _SPOKEN: Final = re.compile(
     r"(?:(?P<days>\d{1,6})d)?\s*(?:(?P<hours>\d{1,6})h)?\s*"
     r"(?:(?P<minutes>\d{1,8})m)?\s*(?:(?P<seconds>\d{1,9})s)?"
@@ -60,6 +63,17 @@ def checked_text(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         refuse("The value is not valid UTF-8.", "Save it as UTF-8.")
+    return text
+
+
+def argument(text: str) -> str:
+    """Return text that fits into one argument or variable of a process."""
+    size = len(checked_text(text).encode())
+    if size > LONGEST_ARGUMENT:
+        refuse(
+            f"The value has {size} bytes, above the limit {LONGEST_ARGUMENT}.",
+            "Put it into a file, and give the file's name.",
+        )
     return text
 
 
@@ -158,6 +172,7 @@ _DURATION_SCHEMA = {
 }
 
 Text = Annotated[str, AfterValidator(checked_text)]
+Argument = Annotated[str, AfterValidator(argument)]
 Line = Annotated[
     str,
     Field(min_length=1, max_length=255),
@@ -208,5 +223,5 @@ Memory = Annotated[
 ]
 VariableName = Annotated[str, AfterValidator(_variable_name)]
 VariableValue = Annotated[
-    str, BeforeValidator(_variable_value), AfterValidator(checked_text)
+    str, BeforeValidator(_variable_value), AfterValidator(argument)
 ]

@@ -78,13 +78,15 @@ def parse_file(path: Path) -> dict[str, Any]:
     return parse(content, "json" if path.suffix == ".json" else "yaml")
 
 
-def parse(content: bytes | str, language: str = "yaml") -> dict[str, Any]:
+def parse(
+    content: bytes | str, language: str = "yaml", largest: int = LARGEST
+) -> dict[str, Any]:
     """Return the mapping that stands in YAML or JSON text; InvalidError if none.
 
-    Refused: more than 1 MiB, what is not UTF-8, YAML aliases (a bomb's fuse), keys
+    Refused: more than ``largest`` bytes (1 MiB), what is not UTF-8, YAML aliases (a bomb's fuse), keys
     given twice, more than 32 levels.
     """
-    text = _decoded(content)
+    text = _decoded(content, largest)
     values = _json(text) if language == "json" else _yaml(text)
     if not isinstance(values, dict):
         raise InvalidError("The spec is not a mapping.", "Write it as key: value.")
@@ -133,11 +135,11 @@ def _scalar(text: str) -> object:
         return text
 
 
-def _decoded(content: bytes | str) -> str:
+def _decoded(content: bytes | str, largest: int = LARGEST) -> str:
     size = len(content) if isinstance(content, bytes) else len(content.encode())
-    if size > LARGEST:
+    if size > largest:
         raise InvalidError(
-            f"The spec is larger than {LARGEST // 1024} KiB.",
+            f"The spec is larger than {largest // 1024} KiB.",
             "Keep data in files, and name them.",
         )
     if isinstance(content, str):

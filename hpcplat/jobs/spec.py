@@ -17,7 +17,7 @@ from pydantic import (
 
 from hpcplat.jobs.array import ArrayText
 from hpcplat.jobs.environment import Environment
-from hpcplat.jobs.fields import Line, PathTexts, Record, Text, Word, refuse
+from hpcplat.jobs.fields import Argument, Line, PathTexts, Record, Text, Word, refuse
 from hpcplat.jobs.options import OptionName, OptionValue
 from hpcplat.jobs.policies import Checkpoint, Recovery
 from hpcplat.jobs.resources import Resources
@@ -27,7 +27,7 @@ _DATASET: Final = r"^[A-Za-z0-9][A-Za-z0-9_./-]*@[A-Za-z0-9][A-Za-z0-9_.:-]*$"
 
 
 Command = Annotated[
-    Annotated[Text, Tag("(text)")] | Annotated[tuple[Text, ...], Tag("(words)")],
+    Annotated[Text, Tag("(text)")] | Annotated[tuple[Argument, ...], Tag("(words)")],
     Discriminator(lambda value: "(text)" if isinstance(value, str) else "(words)"),
 ]
 
@@ -110,13 +110,6 @@ class JobSpec(Record):
         return self.kind is JobKind.TRAIN if asked is None else asked
 
     @property
-    def argv(self) -> tuple[str, ...]:
-        """The command as words; a script's text becomes ``bash -c TEXT``."""
-        if isinstance(self.command, str):
-            return ("/bin/bash", "-c", self.command)
-        return self.command or ()
-
-    @property
     def allocation(self) -> Allocation:
         """The machines as the parallel layout sees them."""
         return Allocation(
@@ -127,7 +120,8 @@ class JobSpec(Record):
 
     @model_validator(mode="after")
     def _has_something_to_run(self) -> Self:
-        if self.command is not None and not any(word.strip() for word in self.argv):
+        words = self.command.split() if isinstance(self.command, str) else self.command
+        if words is not None and not any(words):
             refuse("The command is empty.", "Say what to run.", "command")
         if self.kind is JobKind.COMMAND:
             return self._is_a_command()
