@@ -188,12 +188,12 @@ _CUT_OFF: Final = (
     "Problem talking to the database",
 )
 _PREFIX: Final = re.compile(
-    r"^(?:s[a-z]+: )?(?:error: |fatal: )?"
+    r"^(?:\S*/)?(?:s[a-z]+: )?(?:error: |fatal: )?"
     r"(?:Batch job submission failed: |allocation failure: |slurm_\w+ error: )*"
 )
 # How sbatch speaks when it, or the controller, has refused.
 _REFUSED: Final = re.compile(
-    r"^(?:sbatch: (?:error|fatal): |sbatch: (?:unrecognized|invalid|option) "
+    r"^(?:(?:\S*/)?sbatch: (?:error: |fatal: |(?:unrecognized|invalid) option |option )"
     r"|allocation failure: )",
     re.MULTILINE,
 )
