@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from hpcplat.tracking.layout import MetricsFile, metrics_files
-from hpcplat.tracking.record import Record, decode
+from hpcplat.tracking.record import Numbers, Record, decode
 
 CHUNK = 1024 * 1024  # bytes
 MAX_LINE = 16 * 1024 * 1024  # bytes; what is longer was never written by us
@@ -69,6 +69,36 @@ def read_run(run: Path) -> Iterator[Entry]:
     for file in metrics_files(run):
         for record in read_all(file.path).records:
             yield Entry(file, record)
+
+
+def newest_before(path: Path, time: float) -> Numbers | None:
+    """Return the last numbers of a file that were logged by ``time`` (Unix, seconds).
+
+    Times never go back within a file: this halves the file, and reads little of it.
+    """
+    low, high = 0, path.stat().st_size
+    found = None
+    while low < high:
+        middle = (low + high) // 2
+        number = _numbers_from(path, middle)
+        if number is None or number.time > time:
+            high = middle
+        else:
+            found, low = number, middle + 1
+    return found
+
+
+def _numbers_from(path: Path, offset: int) -> Numbers | None:
+    """Return the first numbers in a line that begins at ``offset`` or after."""
+    with path.open("rb") as file:
+        file.seek(max(offset - 1, 0))
+        if offset:
+            file.readline()  # the rest of a line that began before
+        for line in file:
+            record = decode(line)
+            if isinstance(record, Numbers):
+                return record
+    return None
 
 
 def _lines(file: BinaryIO, size: int, ended: bool) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-import plotext  # type: ignore[import-untyped]  # ships no types
+import plotext
 
 from hpcplat.tracking.panels import Line, Mark, Panel
 

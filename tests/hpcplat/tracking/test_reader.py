@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcplat.tracking import reader
-from hpcplat.tracking.reader import read_all, read_chunk
+from hpcplat.tracking.reader import newest_before, read_all, read_chunk
 from hpcplat.tracking.record import (
     Histogram,
     Lost,
@@ -126,3 +126,17 @@ def test_a_line_without_end_does_not_fill_the_memory(
     path.write_bytes(b"x" * 5000)
     chunk = read_chunk(path, size=100)
     assert (chunk.records, chunk.offset, chunk.damaged) == ([], 1000, 1)
+
+
+@given(st.lists(st.floats(0, 100), max_size=30).map(sorted), st.floats(-1, 101))
+def test_the_newest_before_a_time_is_found_by_halving(
+    tmp_path_factory: pytest.TempPathFactory, times: list[float], wanted: float
+) -> None:
+    path = tmp_path_factory.mktemp("halve") / "main.0.jsonl"
+    logged = [
+        Numbers(round(time, 6), step, {"loss": 0.0}) for step, time in enumerate(times)
+    ]
+    path.write_bytes(b"torn" + b"".join(map(encode, [Opened(0, 1, "", 0, "", 1)])))
+    path.write_bytes(path.read_bytes() + b"".join(map(encode, logged)))
+    before = [record for record in logged if record.time <= wanted]
+    assert newest_before(path, wanted) == (before[-1] if before else None)

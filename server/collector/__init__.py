@@ -1,0 +1,1 @@
+"""The collector: the only process that opens Aim's repositories."""
