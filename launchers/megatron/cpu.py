@@ -98,8 +98,8 @@ def install(hits: Hits | None = None) -> None:
         if inside and module.__dict__.get("torch") is torch:
             module.__dict__["torch"] = view
     random = importlib.import_module("megatron.core.tensor_parallel.random")
-    random._get_cuda_rng_state = _recorded(_get_rng_state, hits)
-    random._set_cuda_rng_state = _recorded(_set_rng_state, hits)
+    vars(random)["_get_cuda_rng_state"] = _recorded(_get_rng_state, hits)
+    vars(random)["_set_cuda_rng_state"] = _recorded(_set_rng_state, hits)
     logging.getLogger(random.__name__).addFilter(_not_about_the_shared_generator)
     for place in CUDA_NAMES:
         _answer_cuda_names(*place, hits)
@@ -108,7 +108,7 @@ def install(hits: Hits | None = None) -> None:
 def _torch_view(hits: Hits | None) -> _View:
     cpu = torch.device("cpu")
     generator = torch.default_generator
-    answers = {
+    answers: dict[str, Callable[..., Any]] = {
         "current_device": lambda: cpu,
         "current_stream": lambda *_: _Stream(),
         "default_stream": lambda *_: _Stream(),

@@ -1,0 +1,205 @@
+"""One training step, and one evaluation, over the whole world."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from hpcplat.parallel import RankPlace
+from hpcplat.training import Training
+from launchers.megatron import optimizer as adam
+from launchers.megatron.batches import Batches, MicroBatch, hash_of, joined_hash
+from launchers.megatron.core import (
+    finalize_model_grads,
+    get_forward_backward_func,
+    get_model_config,
+)
+from launchers.megatron.model import Chunks
+from launchers.megatron.schedule import learning_rate
+
+
+class Signals(NamedTuple):
+    """What a rank tells all others with each step: asked to stop; a save failed."""
+
+    stop: bool = False
+    save_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step gave. ``updated`` is False where the update was left out.
+
+    ``loss`` is the mean over the global batch; ``grad_norm`` is before clipping, None
+    without an update; ``signals`` are true if any rank's are.
+    """
+
+    loss: float
+    grad_norm: float | None
+    learning_rate: float
+    loss_scale: float
+    samples: str
+    updated: bool
+    signals: Signals
+
+
+@dataclass(slots=True)
+class Live:
+    """What lives on this rank while it trains."""
+
+    training: Training
+    place: RankPlace
+    chunks: Chunks
+    optimizer: Any
+    batches: Batches
+    device: torch.device
+    validation: Batches | None = None
+    world: int = field(default_factory=dist.get_world_size)
+
+    @property
+    def micro_batches(self) -> int:
+        """Forward passes of one step in this replica."""
+        batches = self.batches
+        return batches.batch // (batches.micro * batches.share.count)
+
+    @property
+    def is_last_stage(self) -> bool:
+        """Whether this rank knows the loss."""
+        return self.place.pipeline == self.training.layout.pipeline - 1
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it speaks for its replica: one of the tensor and context ranks."""
+        return self.place.tensor == 0 and self.place.context == 0
+
+
+def connect(live: Live) -> None:
+    """Give the schedules what they call: loss scaling, and the end of the gradients."""
+    config = get_model_config(live.chunks[0])
+    config.grad_scale_func = live.optimizer.scale_loss
+    config.finalize_model_grads_func = finalize_model_grads
+    for chunk in live.chunks:
+        chunk.train()
+
+
+def train_step(
+    live: Live,
+    step: int,
+    position: int,
+    signals: Signals = Signals(),  # noqa: B008
+) -> StepResult:
+    """Do step ``step`` (from 0) on the batch that begins at sample ``position``.
+
+    Nothing is updated when the loss or the gradient norm is no finite number.
+    """
+    settings = live.training.settings
+    rate = learning_rate(settings, step)
+    scale = adam.loss_scale(live.optimizer)
+    for chunk in live.chunks:
+        chunk.zero_grad_buffer()
+    live.optimizer.zero_grad()
+    ids = live.batches.ids(position)
+    losses = _passes(live, live.batches.read(ids), forward_only=False)
+    facts = _agree(live, losses, hash_of(ids, position, live.batches.share), signals)
+    updated, norm = False, None
+    if math.isfinite(facts.loss):
+        adam.set_learning_rate(live.optimizer, rate, settings.optimizer.weight_decay)
+        updated, norm = _update(live)
+    return StepResult(
+        facts.loss, norm, rate, scale, facts.samples, updated, facts.signals
+    )
+
+
+def evaluate(live: Live, count: int) -> float:
+    """Return the mean loss over the first ``count`` global validation batches."""
+    if live.validation is None:
+        return math.nan
+    for chunk in live.chunks:
+        chunk.eval()
+    total = 0.0
+    with torch.no_grad():
+        for number in range(count):
+            position = number * live.validation.batch
+            micro = live.validation.read(live.validation.ids(position))
+            losses = _passes(live, micro, forward_only=True)
+            total += _agree(live, losses, (0, 0), Signals()).loss
+    for chunk in live.chunks:
+        chunk.train()
+    return total / count
+
+
+def _passes(
+    live: Live, micro: Sequence[MicroBatch], *, forward_only: bool
+) -> list[torch.Tensor]:
+    """Run the official schedule; the losses of the micro batches on the last stage."""
+    single = len(live.chunks) == 1
+    run = get_forward_backward_func()
+    found: list[torch.Tensor] = run(
+        forward_step_func=_forward,
+        data_iterator=iter(micro) if single else [iter(micro) for _ in live.chunks],
+        model=live.chunks[0] if single else live.chunks,
+        num_microbatches=len(micro),
+        seq_length=live.training.sequence_length,
+        micro_batch_size=live.batches.micro,
+        forward_only=forward_only,
+    )
+    return found
+
+
+LossFunction = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+
+
+def _forward(
+    batches: Iterator[MicroBatch],
+    model: Any,  # noqa: ANN401 - untyped
+) -> tuple[torch.Tensor, LossFunction]:
+    batch = next(batches)
+    output = model(batch.tokens, batch.positions, None, labels=batch.labels)
+    return output, _mean_loss
+
+
+def _mean_loss(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    loss = output.float().mean()
+    # The schedule divides the first in place by the number of micro batches.
+    return loss, loss.detach().clone()
+
+
+class _Facts(NamedTuple):
+    loss: float
+    samples: str
+    signals: Signals
+
+
+def _agree(
+    live: Live,
+    losses: Sequence[torch.Tensor],
+    hashes: tuple[int, int],
+    signals: Signals,
+) -> _Facts:
+    """Let all ranks know the loss, the samples' hash and the signals: one collective."""
+    values = torch.zeros(5, dtype=torch.float64, device=live.device)
+    if live.speaks and live.is_last_stage and losses:
+        values[0] = torch.stack(list(losses)).double().sum()
+    if live.speaks and live.place.pipeline == 0:
+        values[1], values[2] = float(hashes[0]), float(hashes[1])
+    values[3], values[4] = float(signals.stop), float(signals.save_failed)
+    dist.all_reduce(values)
+    found = values.tolist()
+    passes = live.micro_batches * live.batches.share.count
+    return _Facts(
+        found[0] / passes,
+        joined_hash(found[1:3]),
+        Signals(found[3] > 0, found[4] > 0),
+    )
+
+
+def _update(live: Live) -> tuple[bool, float | None]:
+    try:
+        updated, norm, _ = live.optimizer.step()
+    except adam.NotFiniteError:
+        return False, math.nan
+    return bool(updated), norm
