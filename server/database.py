@@ -86,6 +86,15 @@ class Database:
             yield connection
 
 
+def migrate(url: str) -> None:
+    """Bring a database to this release: what `hpcplat db migrate` runs."""
+    database = Database(url)
+    try:
+        database.migrate()
+    finally:
+        database.close()
+
+
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)

@@ -12,13 +12,13 @@ The rules, in the order of their weight:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from hpcplat.slurm.scheduler import LiveJob, PastJob
 from hpcplat.slurm.states import BaseState, JobState, has_ended, may_come_back
-from server.tables import FINAL, State
+from server.states import FINAL, State
 
 OURS: Final[Mapping[BaseState, State]] = {
     BaseState.PENDING: State.PENDING,
@@ -292,16 +292,37 @@ def _order(record: PastJob) -> tuple[datetime, datetime]:
 
 
 def _starts(sight: Sight) -> tuple[Start, ...]:
-    """Return all starts, squeue's word over accounting's where both tell of one."""
+    """Return all starts, accounting's word over squeue's where both tell of one.
+
+    A record without nodes is of a job that never started, whatever its times say.
+    """
     found: dict[tuple[int, datetime], Start] = {}
-    for past in sight.past or ():
-        if past.started is not None:
+    for past in _whole(sight.past or ()):
+        if past.started is not None and past.nodes:
             found[task_of(past), past.started] = _past_start(past, past.started)
     for live in sight.live:
+        if live.started is None or not live.nodes:
+            continue
         key = task_of(live), live.started
-        if live.started is not None and key not in found:
-            found[task_of(live), live.started] = _live_start(live, live.started)
+        if key not in found or found[key].ended_at is None:
+            found[key] = _live_start(live, live.started)
     return tuple(sorted(found.values(), key=lambda s: (s.task, s.started_at)))
+
+
+def _whole(past: Iterable[PastJob]) -> list[PastJob]:
+    """Join what accounting cut where a job lost a node and went on (RESIZING)."""
+    joined: list[PastJob] = []
+    cut: dict[str, PastJob] = {}
+    for record in sorted(past, key=_order):
+        first = cut.pop(record.address, None)
+        if first is not None:
+            nodes = tuple(dict.fromkeys((*first.nodes, *record.nodes)))
+            record = replace(record, started=first.started, nodes=nodes)
+        if "RESIZING" in record.state.flags:
+            cut[record.address] = record
+        else:
+            joined.append(record)
+    return [*joined, *cut.values()]
 
 
 def _past_start(past: PastJob, started: datetime) -> Start:

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from hpcplat.batchscript import Part
-from hpcplat.errors import UnavailableError
-from hpcplat.jobs import JobSpec, spec_of
-from hpcplat.jobs.array import ArrayChunk, chunks, parse_array
+from hpcplat.errors import HpcplatError, InvalidError, UnavailableError
+from hpcplat.jobs import Dependency, JobSpec
+from hpcplat.jobs.array import ArrayChunk, chained, chunks, parse_array
 from hpcplat.runfiles import run_files, write_files
 from hpcplat.runfolder import RunFolder
 from hpcplat.sitepolicy import SitePolicy
 from hpcplat.slurm.scheduler import Submission
 from server.queries.submissions import Work
+from server.states import FINAL, State
+
+DEPENDENCY_KINDS: Final = {
+    "ok": "afterok",
+    "any": "afterany",
+    "failed": "afternotok",
+    "started": "after",
+}
+
+
+class NotYetError(HpcplatError):
+    """The job can't be submitted yet; later it can."""
 
 
 def array_chunks(spec: JobSpec, max_array_size: int) -> tuple[ArrayChunk | None, ...]:
@@ -22,6 +37,22 @@ def array_chunks(spec: JobSpec, max_array_size: int) -> tuple[ArrayChunk | None,
     return chunks(parse_array(spec.array), max_array_size)
 
 
+def part_before(part: int, spec: JobSpec, policy: SitePolicy) -> int | None:
+    """Return the part of an array that must end first, so that its throttle holds."""
+    if spec.array is None:
+        return None
+    array = parse_array(spec.array)
+    count = len(chunks(array, policy.max_array_size))
+    return chained(count, array.throttle)[part] if count > 1 else None
+
+
+def after_part(slurm_job_id: int | None) -> str:
+    """Return the dependency on an earlier part; NotYetError before Slurm has it."""
+    if slurm_job_id is None:
+        raise NotYetError("It waits for an earlier part of the array.")
+    return f"afterany:{slurm_job_id}"
+
+
 def script_for(
     spec: JobSpec, folder: RunFolder, policy: SitePolicy, key: str, part: Part
 ) -> str:
@@ -29,14 +60,17 @@ def script_for(
     return run_files(spec, folder, policy, key, part)[-1].content
 
 
-def prepare(work: Work, policy: SitePolicy, as_user: bool) -> Submission:
+def prepare(
+    work: Work, spec: JobSpec, policy: SitePolicy, dependency: str, *, as_user: bool
+) -> Submission:
     """Write the run folder of a submission, and return what sbatch gets.
 
-    ``as_user``: submit as the person who asked (the service runs as root).
+    ``dependency`` is the value of ``--dependency``, in Slurm's ids. ``as_user``: submit
+    as the person who asked (the service runs as root).
     """
-    spec = spec_of(work.spec)
     folder = RunFolder(Path(work.folder))
-    files = run_files(spec, folder, policy, work.key, part_of(work, spec, policy))
+    part = part_of(work, spec, policy, dependency)
+    files = run_files(spec, folder, policy, work.key, part)
     try:
         write_files(folder, files)
     except OSError as error:
@@ -51,10 +85,57 @@ def prepare(work: Work, policy: SitePolicy, as_user: bool) -> Submission:
     )
 
 
-def part_of(work: Work, spec: JobSpec, policy: SitePolicy) -> Part:
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A job that another one depends on."""
+
+    state: State
+    slurm_job_ids: tuple[int, ...]
+
+
+def dependency_option(
+    dependencies: Sequence[Dependency], others: Mapping[str, Other]
+) -> str:
+    """Return the value of ``--dependency``; what has happened already is left out.
+
+    Raises NotYetError while another job has no Slurm id, InvalidError if the condition
+    can't come true any more.
+    """
+    words = [_dependency_word(dependency, others) for dependency in dependencies]
+    return ",".join(word for word in words if word)
+
+
+def _dependency_word(dependency: Dependency, others: Mapping[str, Other]) -> str:
+    kind = DEPENDENCY_KINDS[dependency.after]
+    if dependency.job.startswith("slurm:"):
+        return f"{kind}:{dependency.job.removeprefix('slurm:')}"
+    other = others[dependency.job]
+    if other.state in FINAL:
+        return _settled_word(dependency, other)
+    if not other.slurm_job_ids:
+        raise NotYetError(f"It waits for job {dependency.job} to be submitted.")
+    return ":".join([kind, *map(str, other.slurm_job_ids)])
+
+
+def _settled_word(dependency: Dependency, other: Other) -> str:
+    wanted = {"ok": {State.COMPLETED}, "failed": {State.FAILED}}.get(dependency.after)
+    if wanted is None or other.state in wanted:
+        return ""
+    raise InvalidError(
+        f"It depends on job {dependency.job} ({dependency.after}),"
+        f" which is {other.state}.",
+        "Submit that job again, then this one.",
+    )
+
+
+def part_of(
+    work: Work, spec: JobSpec, policy: SitePolicy, dependency: str = ""
+) -> Part:
     """Return what is this submission's own in the script."""
+    chunk = array_chunks(spec, policy.max_array_size)[work.part]
     return Part(
         first_attempt=work.attempts + 1,
         account=work.account or None,
-        chunk=array_chunks(spec, policy.max_array_size)[work.part],
+        dependency=dependency,
+        chunk=chunk,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,12 +15,14 @@ from hpcplat.slurm.states import has_ended
 from server.database import Database
 from server.ids import find_key
 from server.judgement import Patience, Sight, judge
+from server.metrics import Metrics
 from server.queries import leases, submissions, verdicts
 from server.queries.submissions import Watched
 from server.queries.verdicts import Judged
 from server.site import Site
+from server.states import Sending
 from server.submission import Pace
-from server.tables import Sending, Submission
+from server.tables import Submission
 
 logger = logging.getLogger("hpcplat.reconcile")
 
@@ -90,7 +93,7 @@ def settle(
     """
     found = [_root(record) for record in told.live.get(watched.key, ())]
     if not found and told.past:
-        found = [record.job_id for record in told.past.get(watched.key, ())]
+        found = [_past_root(record) for record in told.past.get(watched.key, ())]
     if found:
         return Settled("found", min(found))
     claimed = watched.claimed_at or told.asked_at
@@ -114,7 +117,9 @@ class Reconciler:
         holder: str,
         patience: Patience,
         pace: Pace,
+        metrics: Metrics,
     ) -> None:
+        self.metrics = metrics
         self.database = database
         self.site = site
         self.holder = holder
@@ -122,6 +127,7 @@ class Reconciler:
         self.pace = pace
         self.degraded = ""  # why the picture is not whole, in words
         self.last_look: datetime | None = None
+        self._lease = ""
         self._stored: dict[int, Judged] = {}
         self._foreign: set[str] = set()
         self._cancelled: dict[str, datetime] = {}
@@ -129,7 +135,7 @@ class Reconciler:
     def step(self) -> Look:
         """Ask Slurm once, if this service leads, and write what follows from it."""
         cluster = self.site.name
-        lease = f"reconcile:{cluster}"
+        lease = self._lease = f"reconcile:{cluster}"
         with self.database.write() as session:
             if not leases.take(session, lease, self.holder, _now(), LEASE):
                 return Look(leads=False)
@@ -150,13 +156,15 @@ class Reconciler:
 
     def give_up(self) -> None:
         """Let another service lead at once."""
-        with self.database.write() as session:
-            leases.give_up(session, f"reconcile:{self.site.name}", self.holder, _now())
+        if self._lease:
+            with self.database.write() as session:
+                leases.give_up(session, self._lease, self.holder, _now())
 
     def _ask(self, watched: Sequence[Watched]) -> Told:
         """Ask squeue, and sacct too where a job left the queue: one question each."""
         asked_at = _now()
-        live = _by_key(self.site.scheduler.jobs(finished=True))
+        with self.metrics.query("jobs"):
+            live = _by_key(self.site.scheduler.jobs(finished=True))
         self.degraded = ""
         if not self.site.facts().has_accounting:
             self.degraded = (
@@ -177,7 +185,8 @@ class Reconciler:
         if len(ids) < len(asked) or len(ids) > MOST_IDS:
             ids = []  # a key in doubt has no id yet: all jobs since then are looked at
         try:
-            records = self.site.scheduler.history(since, ids)
+            with self.metrics.query("history"):
+                records = self.site.scheduler.history(since, ids)
         except UnavailableError as error:
             self.degraded = f"Accounting does not answer: {error.what}"
             return None
@@ -386,14 +395,19 @@ def _by_key(records: Iterable[LiveJob]) -> Mapping[str, list[LiveJob]]:
 def _past_by_key(
     records: Iterable[PastJob], asked: Sequence[Watched]
 ) -> Mapping[str, list[PastJob]]:
-    """Sort accounting's records by key.
+    """Sort accounting's records by key: of the comment, of the name, by the job id.
 
-    The comment may be missing there (it is kept only if the site says so), then the
-    name tells.
+    Accounting keeps the comment only where the site says so, and only at the end.
     """
+    ids = {w.slurm_job_id: w.key for w in asked if w.slurm_job_id is not None}
     found: dict[str, list[PastJob]] = {}
     for record in records:
-        key = find_key(record.comment, record.name)
+        key = find_key(record.comment, record.name) or ids.get(_past_root(record))
         if key is not None:
             found.setdefault(key, []).append(record)
     return found
+
+
+def _past_root(record: PastJob) -> int:
+    root = re.split(r"[_+]", record.address, maxsplit=1)[0]
+    return int(root) if root.isdecimal() else record.job_id

@@ -21,11 +21,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session
 
 from hpcplat.errors import HpcplatError, UnavailableError
-from hpcplat.slurm.scheduler import Scheduler, SubmissionDoubtError
 from hpcplat.slurm.scheduler import Submission as Script
+from hpcplat.slurm.scheduler import SubmissionDoubtError
 from server.database import Database
+from server.metrics import Metrics
+from server.preparation import NotYetError
 from server.queries import submissions
 from server.queries.submissions import Work
+from server.site import Site
 
 logger = logging.getLogger("hpcplat.submission")
 
@@ -44,7 +47,7 @@ class Pace:
     start_within: timedelta = timedelta(seconds=20)
     # From the claim on, no sbatch of it can be alive: start_within, sbatch's own time
     # limit, and some margin for clocks.
-    claim_lasts: timedelta = timedelta(seconds=75)
+    claim_lasts: timedelta = timedelta(seconds=100)
     # From sbatch's death until Slurm has surely taken in, or dropped, what it sent.
     settles: timedelta = timedelta(seconds=5)
     retry: timedelta = timedelta(seconds=2)  # doubled with each try
@@ -89,23 +92,19 @@ Outcome = Taken | Refused | Unsent | Doubtful
 
 def send(
     work: Work,
-    scheduler: Scheduler,
+    submit: Callable[[Script], int],
     prepare: Prepare,
     pace: Pace,
     now: Callable[[], datetime],
 ) -> Outcome:
     """Write the script and run sbatch, once."""
-    try:
-        script = prepare(work)
-    except HpcplatError as error:
-        return Refused(str(error))
-    except Exception:  # a bug must not leave the row claimed, or be tried for ever
-        logger.exception("preparing %s failed", work.key)
-        return Refused("hpcplat could not write the batch script: see its log.")
+    script = _prepared(work, prepare)
+    if not isinstance(script, Script):
+        return script
     if now() - work.claimed_at > pace.start_within:
         return Unsent("The service was held up.")
     try:
-        return Taken(scheduler.submit(script).job_id)
+        return Taken(submit(script))
     except SubmissionDoubtError as error:
         return Doubtful(error.what)
     except UnavailableError as error:
@@ -117,22 +116,34 @@ def send(
         return Doubtful("hpcplat failed while it submitted the job.")
 
 
+def _prepared(work: Work, prepare: Prepare) -> Script | Outcome:
+    try:
+        return prepare(work)
+    except (NotYetError, UnavailableError) as error:
+        return Unsent(str(error))
+    except HpcplatError as error:
+        return Refused(str(error))
+    except Exception:  # a bug must not leave the row claimed, or be tried for ever
+        logger.exception("preparing %s failed", work.key)
+        return Refused("hpcplat could not write the batch script: see its log.")
+
+
 class Submitter:
     """Worker threads that send what is queued for one cluster."""
 
     def __init__(
         self,
         database: Database,
-        cluster: str,
-        scheduler: Scheduler,
+        site: Site,
         prepare: Prepare,
         pace: Pace,
+        metrics: Metrics,
     ) -> None:
         self.database = database
-        self.cluster = cluster
-        self.scheduler = scheduler
+        self.site = site
         self.prepare = prepare
         self.pace = pace
+        self.metrics = metrics
         self.counts: dict[str, int] = {}
         self._wake = threading.Condition()
         self._stopping = False
@@ -175,7 +186,7 @@ class Submitter:
                 None
                 if self._stopping
                 else submissions.claim_next(
-                    session, self.cluster, secrets.token_hex(8), now
+                    session, self.site.name, secrets.token_hex(8), now
                 )
             )
         if is_twin and last is not None and isinstance(last[1], Taken):
@@ -185,18 +196,31 @@ class Submitter:
     def send(self, work: Work) -> Outcome:
         """Send one claimed submission and count how it went."""
         outcome = send(
-            work, self.scheduler, self.prepare, self.pace, lambda: datetime.now(UTC)
+            work, self._submit, self.prepare, self.pace, lambda: datetime.now(UTC)
         )
         kind = type(outcome).__name__.lower()
         self.counts[kind] = self.counts.get(kind, 0) + 1
+        self.metrics.submissions.labels(kind).inc()
         return outcome
+
+    def drain(self) -> None:
+        """Send all that is due, in this thread."""
+        if not self._is_due():
+            return
+        work = self.step()
+        while work is not None:
+            work = self.step((work, self.send(work)))
+
+    def _submit(self, script: Script) -> int:
+        with self.metrics.query("submit"):
+            return self.site.scheduler.submit(script).job_id
 
     def _work(self) -> None:
         last: tuple[Work, Outcome] | None = None
         while True:
             try:
                 work = self.step(last)
-            except SQLAlchemyError:  # the outcome is kept in hand until it is noted
+            except (SQLAlchemyError, UnavailableError):  # the outcome is kept in hand
                 logger.exception("the database does not take the outcome; trying again")
                 time.sleep(DATABASE_PAUSE)
                 continue
@@ -217,15 +241,15 @@ class Submitter:
     def _is_due(self) -> bool:
         try:
             with self.database.read() as session:
-                return submissions.is_due(session, self.cluster, datetime.now(UTC))
-        except SQLAlchemyError:
-            logger.exception("the database does not answer; trying again")
+                return submissions.is_due(session, self.site.name, datetime.now(UTC))
+        except (SQLAlchemyError, UnavailableError) as error:
+            logger.warning("looking for work: %s", error)
             return False
 
     def _remove_twin(self, slurm_job_id: int) -> None:
         logger.warning("job %s is a twin: cancelled", slurm_job_id)
         try:
-            self.scheduler.cancel(str(slurm_job_id))
+            self.site.scheduler.cancel(str(slurm_job_id))
         except HpcplatError as error:  # the reconcile loop will see it, and try again
             logger.warning("cancelling %s: %s", slurm_job_id, error)
 

@@ -3,48 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import JSON, Column, DateTime, Dialect, Index, Text, UniqueConstraint
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
-
-
-class State(StrEnum):
-    """Where a job stands; an attempt keeps Slurm's own word beside it."""
-
-    QUEUED = "QUEUED"  # written down, not yet handed to Slurm
-    SUBMITTING = "SUBMITTING"  # being handed over, or in doubt whether it was
-    PENDING = "PENDING"
-    RUNNING = "RUNNING"
-    SUSPENDED = "SUSPENDED"
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
-
-
-FINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
-LIVE = frozenset(State) - FINAL
-
-
-class Sending(StrEnum):
-    """Where one submission (one sbatch) stands."""
-
-    QUEUED = "QUEUED"
-    CLAIMED = "CLAIMED"  # a service is about to run sbatch, or did and died
-    DOUBTFUL = "DOUBTFUL"  # sbatch ended without a clear answer
-    SENT = "SENT"  # Slurm has it, under slurm_job_id
-    REFUSED = "REFUSED"
-    WITHDRAWN = "WITHDRAWN"  # cancelled before Slurm had it
-
-
-class Role(StrEnum):
-    """What a member may do in a workspace."""
-
-    VIEWER = "viewer"
-    DEVELOPER = "developer"
-    OWNER = "owner"
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -188,6 +151,7 @@ class Submission(SQLModel, table=True):
     cluster: str = Field(max_length=64)
     round: int = 1
     part: int = 0
+    offset: int = 0  # what is added to Slurm's index of a task
     key: str = Field(max_length=64, unique=True)
     state: str = Field(max_length=16)
     is_over: bool = False  # nothing of it will happen any more

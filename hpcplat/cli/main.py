@@ -24,6 +24,8 @@ COMMANDS: dict[str, Entry] = {
         "hpcplat.cli.importing", "Turn an sbatch script into a spec.", "Jobs"
     ),
     "plot": Entry("hpcplat.cli.plot", "Draw what a job logged.", "Runs"),
+    "serve": Entry("hpcplat.cli.serve", "Run the service.", "Site"),
+    "db": Entry("hpcplat.cli.db", "The service's database.", "Site"),
     "cluster": Entry("hpcplat.cli.cluster", "A real Slurm on this machine."),
 }
 

@@ -23,18 +23,27 @@ def add(
 
     Numbers have no gaps and become visible in order, on which resuming relies.
     """
+    session.add(made(job, kind, reason, now, data))
+
+
+def made(
+    job: Job,
+    kind: str,
+    reason: str,
+    now: datetime,
+    data: Mapping[str, Any] | None = None,
+) -> Event:
+    """Return the job's next event, counted but not yet written."""
     job.events += 1
     job.updated_at = now
-    session.add(
-        Event(
-            job_id=job.id,
-            number=job.events,
-            at=now,
-            kind=kind,
-            state=job.state,
-            reason=reason,
-            data=dict(data or {}),
-        )
+    return Event(
+        job_id=job.id,
+        number=job.events,
+        at=now,
+        kind=kind,
+        state=job.state,
+        reason=reason,
+        data=dict(data or {}),
     )
 
 

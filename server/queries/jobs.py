@@ -14,7 +14,8 @@ from sqlmodel.sql.expression import Select
 from hpcplat.errors import NotFoundError
 from server.ids import submission_key
 from server.queries import events
-from server.tables import FINAL, Attempt, Job, Sending, State, Submission, User
+from server.states import FINAL, Sending, State
+from server.tables import Attempt, Job, Submission, User
 from server.tables import Workspace as WorkspaceTable
 
 
@@ -35,7 +36,7 @@ class NewJob:
     nodes: int
     gpus: int
     tasks: int
-    parts: int  # submissions that an array is cut to; 1 for a plain job
+    offsets: tuple[int, ...]  # of the parts of an array; (0,) for a plain job
     idempotency_key: str | None = None
 
 
@@ -69,9 +70,19 @@ class Named:
     user: str
 
 
-def create(session: Session, new: NewJob, now: datetime) -> Job:
-    """Write a job, its submissions and its first event."""
-    job = Job(
+def create(session: Session, asked: Sequence[NewJob], now: datetime) -> None:
+    """Write jobs, their submissions and first events."""
+    rows = [_row(new, now) for new in asked]
+    first = [events.made(row, "created", "The job was accepted.", now) for row in rows]
+    session.add_all(rows)
+    session.flush()  # what refers to a job must come after it
+    session.add_all(first)
+    for row, new in zip(rows, asked, strict=True):
+        add_submissions(session, row, 1, new.offsets)
+
+
+def _row(new: NewJob, now: datetime) -> Job:
+    return Job(
         id=new.id,
         cluster=new.cluster,
         workspace_id=new.workspace_id,
@@ -91,13 +102,11 @@ def create(session: Session, new: NewJob, now: datetime) -> Job:
         created_at=now,
         updated_at=now,
     )
-    session.add(job)
-    add_submissions(session, job, 1, new.parts)
-    events.add(session, job, "created", "The job was accepted.", now)
-    return job
 
 
-def add_submissions(session: Session, job: Job, number: int, parts: int) -> None:
+def add_submissions(
+    session: Session, job: Job, number: int, offsets: Sequence[int]
+) -> None:
     """Queue a round of submissions for a job."""
     session.add_all(
         Submission(
@@ -105,10 +114,11 @@ def add_submissions(session: Session, job: Job, number: int, parts: int) -> None
             cluster=job.cluster,
             round=number,
             part=part,
+            offset=offset,
             key=submission_key(job.id, number, part),
             state=Sending.QUEUED,
         )
-        for part in range(parts)
+        for part, offset in enumerate(offsets)
     )
 
 
@@ -137,6 +147,18 @@ def find(session: Session, scope: Scope, reference: str) -> Named:
     raise NotFoundError(f"There is no job {reference}.", "List yours: hpcplat jobs.")
 
 
+def find_by_id_or_name(session: Session, scope: Scope, reference: str) -> Named:
+    """Return a job by its id, or the newest one of that name."""
+    try:
+        return find(session, scope, reference)
+    except NotFoundError:
+        query = _named(scope).where(col(Job.name) == reference)
+        newest = session.exec(query.order_by(col(Job.id).desc()).limit(1)).one_or_none()
+        if newest is None:
+            raise
+    return Named(*newest)
+
+
 def locked(session: Session, job_id: str) -> Job:
     """Return a job's row, locked until the transaction ends."""
     return session.exec(
@@ -162,6 +184,26 @@ def submissions_of(session: Session, job_id: str) -> Sequence[Submission]:
         .where(col(Submission.job_id) == job_id)
         .order_by(col(Submission.round), col(Submission.part))
     ).all()
+
+
+def standing(session: Session, job_id: str) -> tuple[State, tuple[int, ...]]:
+    """Return a job's state and the Slurm ids of its newest round."""
+    job = session.get_one(Job, job_id)
+    rows = submissions_of(session, job_id)
+    newest = max(row.round for row in rows)
+    ids = tuple(
+        row.slurm_job_id
+        for row in rows
+        if row.round == newest and row.slurm_job_id is not None
+    )
+    whole = len(ids) == sum(row.round == newest for row in rows)
+    return State(job.state), ids if whole else ()
+
+
+def part_id(session: Session, job_id: str, part: int) -> int | None:
+    """Return the Slurm id of a part of an array, in its newest round."""
+    rows = [row for row in submissions_of(session, job_id) if row.part == part]
+    return max(rows, key=lambda row: row.round).slurm_job_id if rows else None
 
 
 def attempts_of(session: Session, job_id: str, task: int | None) -> Sequence[Attempt]:

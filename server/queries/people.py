@@ -11,7 +11,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, SQLModel, col, select
 
 from hpcplat.errors import NotFoundError
-from server.tables import Member, Role, Token, User, Workspace
+from server.states import Role
+from server.tables import Member, Token, User, Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,11 @@ class Holder:
     is_admin: bool
     expires_at: datetime
     used_at: datetime | None
+
+
+def find_user(session: Session, name: str) -> int | None:
+    """Return a user's number, if there is such a user."""
+    return session.exec(select(User.id).where(col(User.name) == name)).one_or_none()
 
 
 def user_id(session: Session, name: str, now: datetime, is_admin: bool = False) -> int:
@@ -60,6 +66,11 @@ def account_of(session: Session, workspace: str) -> str:
 
 def ensure_workspace(session: Session, name: str, now: datetime) -> int:
     """Return a workspace's number; makes it when it is missing."""
+    known = session.exec(
+        select(Workspace.id).where(col(Workspace.name) == name)
+    ).one_or_none()
+    if known is not None:
+        return known
     _insert_once(session, Workspace, name=name, account="", created_at=now)
     return workspace_id(session, name)
 

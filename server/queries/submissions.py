@@ -13,7 +13,8 @@ from sqlmodel import Session, col, select
 
 from server.queries import events
 from server.queries.jobs import locked
-from server.tables import Job, Sending, State, Submission, User, Workspace
+from server.states import Sending, State
+from server.tables import Job, Submission, User, Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +273,16 @@ def revive(session: Session, submission_id: int, now: datetime) -> bool:
     submission.missed_at = None
     events.add(session, job, "returned", "The job is back in Slurm's queue.", now)
     return True
+
+
+def watch_again(session: Session, job_id: str) -> None:
+    """Watch what was over: the job was put back into the queue."""
+    session.execute(
+        update(Submission)
+        .where(col(Submission.job_id) == job_id)
+        .where(col(Submission.state) == Sending.SENT)
+        .values(is_over=False, missed_at=None)
+    )
 
 
 def taken_back(session: Session, submission_id: int, now: datetime) -> None:

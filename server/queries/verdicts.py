@@ -11,7 +11,8 @@ from sqlmodel import Session, col, select
 from server.judgement import Start, Verdict, combined
 from server.queries import events
 from server.queries.jobs import add_submissions, locked
-from server.tables import FINAL, Attempt, Job, Sending, State, Submission
+from server.states import FINAL, Sending, State
+from server.tables import Attempt, Job, Submission
 
 MOST_ROUNDS = 3  # submissions anew of a job that Slurm lost
 
@@ -61,7 +62,7 @@ def _send_anew(
     submission.is_over = True
     job.state = State.QUEUED
     job.reason = "Slurm lost the job before it started; it is submitted again."
-    add_submissions(session, job, submission.round + 1, 1)
+    add_submissions(session, job, submission.round + 1, (0,))
     events.add(session, job, "lost", job.reason, now)
     return True
 
@@ -141,7 +142,8 @@ def _store_starts(
     rows = session.exec(select(Attempt).where(col(Attempt.job_id) == job.id)).all()
     known = {(row.slurm_job_id, row.task, row.started_at): row for row in rows}
     new: list[Attempt] = []
-    for start in starts:
+    for told in starts:
+        start = _in_whole_array(told, submission.offset)
         key = (submission.slurm_job_id or 0, start.task, start.started_at)
         row = known.get(key)
         if row is None:
@@ -156,6 +158,11 @@ def _store_starts(
         first = min(row.started_at for row in [*rows, *new])
         job.started_at = first
     return sorted(new, key=lambda row: row.started_at)
+
+
+def _in_whole_array(start: Start, offset: int) -> Start:
+    """Give a task the index that was asked for, not the one in its part."""
+    return replace(start, task=start.task + offset) if start.task >= 0 else start
 
 
 def _new_attempt(job: Job, submission: Submission, start: Start) -> Attempt:
@@ -178,14 +185,17 @@ def _new_attempt(job: Job, submission: Submission, start: Start) -> Attempt:
 
 
 def _refresh(row: Attempt, start: Start) -> None:
-    """Take in what became known; an end that is known is not forgotten again."""
+    """Take in what became known; an end that is known is not forgotten again.
+
+    Nodes that squeue no longer shows (given back while the job ends) stay.
+    """
     if row.ended_at is not None and start.ended_at is None:
         return
     row.state, row.ended_at = start.state, start.ended_at
     row.reason = start.reason or row.reason
     if start.exit_code is not None:
         row.exit_code, row.exit_signal = start.exit_code, start.exit_signal
-    if start.nodes and list(start.nodes) != row.nodes:
+    if len(start.nodes) >= len(row.nodes) and list(start.nodes) != row.nodes:
         row.nodes = list(start.nodes)
 
 

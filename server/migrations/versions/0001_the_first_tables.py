@@ -140,6 +140,7 @@ def upgrade() -> None:
         sa.Column("cluster", sa.String(length=64), nullable=False),
         sa.Column("round", sa.Integer(), nullable=False),
         sa.Column("part", sa.Integer(), nullable=False),
+        sa.Column("offset", sa.Integer(), nullable=False),
         sa.Column("key", sa.String(length=64), nullable=False),
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column("is_over", sa.Boolean(), nullable=False),

@@ -1,0 +1,224 @@
+"""What can be done with a job that is there, and how rows become answers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlmodel import Session
+
+from hpcplat.batchscript import Part
+from hpcplat.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
+from hpcplat.runfolder import RunFolder
+from hpcplat.slurm.scheduler import Submission as Script
+from server import auth, logfiles
+from server.auth import Action, Principal
+from server.ids import new_job_id, submission_key
+from server.intake import Admitted
+from server.preparation import array_chunks, script_for
+from server.queries import events, jobs, submissions
+from server.queries.jobs import Named, Scope
+from server.schemas import AttemptAnswer, DryRun, JobAnswer, JobDetails
+from server.service import Service
+from server.states import FINAL, Sending
+from server.tables import Attempt, Job, Submission
+
+
+def job_answer(named: Named) -> JobAnswer:
+    """Return a job as the API gives it."""
+    return JobAnswer(**_fields(named))
+
+
+def job_details(named: Named) -> JobDetails:
+    """Return a job with its spec."""
+    return JobDetails(**_fields(named), spec=named.job.spec)
+
+
+def attempt_answer(row: Attempt) -> AttemptAnswer:
+    """Return an attempt as the API gives it."""
+    task = None if row.task < 0 else row.task
+    return AttemptAnswer(**{**row.model_dump(), "task": task})
+
+
+def aware(moment: datetime | None) -> datetime | None:
+    """Take a time without a zone for UTC."""
+    if moment is None or moment.tzinfo is not None:
+        return moment
+    return moment.replace(tzinfo=UTC)
+
+
+def dry_run(service: Service, principal: Principal, request: Admitted) -> DryRun:
+    """Return what would be submitted, and when Slurm thinks that it would start.
+
+    Raises InvalidError with Slurm's words if Slurm would refuse it.
+    """
+    auth.may_submit(principal, service.identity)
+    job_id = new_job_id()
+    folder = service.folder_of(principal.name, job_id)
+    policy = service.policy_for(request.spec)
+    chunk = array_chunks(request.spec, policy.max_array_size)[0]
+    script = script_for(
+        request.spec,
+        RunFolder(Path(folder)),
+        policy,
+        submission_key(job_id, 1, 0),
+        Part(chunk=chunk),
+    )
+    return DryRun(
+        script=script,
+        folder=folder,
+        tasks=request.tasks,
+        parts=len(request.offsets),
+        expected_start=_estimate(service, script, principal),
+    )
+
+
+def cancel(
+    service: Service,
+    principal: Principal,
+    scope: Scope,
+    reference: str,
+    task: int | None,
+) -> JobAnswer:
+    """Cancel a job or a task; kept as a wish while Slurm does not answer."""
+    now = datetime.now(UTC)
+    with service.database.write() as session:
+        named = jobs.find(session, scope, reference)
+        auth.may(principal, Action.CANCEL, named.job.user_id)
+        job = jobs.locked(session, named.job.id)
+        if job.state in FINAL:
+            raise ConflictError(
+                f"Job {job.id} is {job.state} already.", "There is nothing to cancel."
+            )
+        if task is None:
+            _note_cancel(session, job, principal, now)
+        addresses = _addresses(session, job, task)
+    try:
+        for address in addresses:
+            service.site.scheduler.cancel(address)
+    except UnavailableError:
+        if task is not None:  # a wish is kept for whole jobs only
+            raise
+    except (NotFoundError, ConflictError):
+        pass  # it ended in the meantime: the reconcile loop will see how
+    service.queued()
+    service.refresh(at_once=True)
+    return _again(service, scope, named.job.id)
+
+
+def requeue(
+    service: Service,
+    principal: Principal,
+    scope: Scope,
+    reference: str,
+    task: int | None,
+) -> JobAnswer:
+    """Put a job or a task back into the queue, under the same Slurm id."""
+    with service.database.read() as session:
+        named = jobs.find(session, scope, reference)
+        auth.may(principal, Action.REQUEUE, named.job.user_id)
+        addresses = _addresses(session, named.job, task)
+    if not addresses:
+        raise ConflictError(
+            f"Job {named.job.id} is {named.job.state}: Slurm does not have it.",
+            "Submit it again.",
+        )
+    for address in addresses:
+        service.site.scheduler.requeue(address)
+    now = datetime.now(UTC)
+    with service.database.write() as session:
+        job = jobs.locked(session, named.job.id)
+        job.cancel_asked = False
+        reason = f"{principal.name} asked for a requeue."
+        events.add(session, job, "requeue", reason, now)
+        submissions.watch_again(session, job.id)
+    service.queued()
+    service.refresh(at_once=True)
+    return _again(service, scope, named.job.id)
+
+
+def script_of(job: Job) -> str:
+    """Return the batch script that was submitted, from the run folder."""
+    folder = RunFolder(Path(job.folder))
+    piece = logfiles.read_piece(folder.root, folder.script, 0, 4 * 1024 * 1024)
+    return piece.data.decode(errors="replace")
+
+
+def _fields(named: Named) -> dict[str, Any]:
+    job = named.job
+    return {
+        "id": job.id,
+        "name": job.name,
+        "kind": job.kind,
+        "workspace": named.workspace,
+        "user": named.user,
+        "cluster": job.cluster,
+        "state": job.state,
+        "is_final": job.state in FINAL,
+        "reason": job.reason,
+        "slurm_job_id": job.slurm_job_id,
+        "partition": job.partition,
+        "nodes": job.nodes,
+        "gpus": job.gpus,
+        "tasks": job.tasks,
+        "attempts": job.attempts,
+        "exit_code": job.exit_code,
+        "folder": job.folder,
+        "created_at": job.created_at,
+        "updated_at": job.updated_at,
+        "started_at": job.started_at,
+        "ended_at": job.ended_at,
+    }
+
+
+def _note_cancel(
+    session: Session, job: Job, principal: Principal, now: datetime
+) -> None:
+    job.cancel_asked = True
+    events.add(session, job, "cancel", f"{principal.name} asked to cancel it.", now)
+    if submissions.withdraw(session, job):
+        submissions.cancelled(session, job, now)
+
+
+def _addresses(session: Session, job: Job, task: int | None) -> list[str]:
+    """Return how Slurm names the job's parts, or the one task that is meant."""
+    rows = jobs.submissions_of(session, job.id)
+    newest = max(row.round for row in rows)
+    parts = [
+        row
+        for row in rows
+        if row.round == newest and row.state == Sending.SENT and row.slurm_job_id
+    ]
+    if task is None:
+        return [str(row.slurm_job_id) for row in parts]
+    if job.tasks == 1:
+        raise InvalidError(f"Job {job.id} is no array.", "Leave task out.")
+    return [_task_address(job, parts, task)]
+
+
+def _task_address(job: Job, parts: list[Submission], task: int) -> str:
+    """Return ``<array>_<index>``: the bare number would mean the whole array."""
+    below = [row for row in parts if row.offset <= task]
+    if not below:
+        raise NotFoundError(
+            f"Slurm does not have task {task} of job {job.id}.", "Check the index."
+        )
+    part = max(below, key=lambda row: row.offset)
+    return f"{part.slurm_job_id}_{task - part.offset}"
+
+
+def _estimate(service: Service, script: str, principal: Principal) -> datetime | None:
+    as_user = service.identity.is_root and principal.name != service.identity.name
+    submission = Script(
+        script=script, folder="/", user=principal.name if as_user else None
+    )
+    try:
+        return service.site.scheduler.estimate(submission)
+    except UnavailableError:
+        return None
+
+
+def _again(service: Service, scope: Scope, job_id: str) -> JobAnswer:
+    with service.database.read() as session:
+        return job_answer(jobs.find(session, scope, job_id))

@@ -1,0 +1,121 @@
+"""The ASGI application: routes over a service, errors as problem documents."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+from starlette.concurrency import run_in_threadpool
+
+from hpcplat.settings import Settings, own_environment
+from hpcplat.sitepolicy import SitePolicy
+from hpcplat.slurm.commandline import CommandLine
+from hpcplat.slurm.scheduler import Scheduler
+from server import problems
+from server.database import Database
+from server.limits import Observed
+from server.routes import cluster, health, jobs, streams, tokens
+from server.schemas import Problem
+from server.service import Service, Times
+
+PREFIX: Final = "/api/v1"
+DESCRIPTION: Final = (
+    "Train on Slurm clusters: submit, watch, recover, prove the resume. Errors are"
+    " RFC 9457 problem documents that name the field and the remedy."
+)
+PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {
+        "model": Problem,
+        "description": title,
+        "content": {problems.MEDIA_TYPE: {}},
+    }
+    for status, (_, title) in problems.TITLES.items()
+    if status not in {405, 500}
+}
+REQUEST_SCHEMAS: Final = [(model, "validation") for model in jobs.SCHEMAS]
+
+
+def create_app(service: Service, *, threads: bool) -> FastAPI:
+    """Return the application over a service.
+
+    ``threads``: run the submitter and the reconcile loop (a site's service); without
+    them each request does what is due (embedded in a command).
+    """
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await run_in_threadpool(service.database.migrate)
+        if threads:
+            service.start()
+        try:
+            yield
+        finally:
+            await run_in_threadpool(service.stop)
+
+    app = FastAPI(
+        title="hpcplat",
+        version=version("hpcplat"),
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=f"{PREFIX}/docs",
+        redoc_url=None,
+    )
+    app.state.service = service
+    app.state.principals = {}
+    for module in (jobs, streams, cluster, health, tokens):
+        app.include_router(module.router, prefix=PREFIX, responses=PROBLEMS)
+    problems.install(app)
+    app.add_middleware(Observed, metrics=service.metrics)
+    setattr(app, "openapi", lambda: _openapi(app))  # noqa: B010 - FastAPI's own way
+    return app
+
+
+def embedded_app(settings: Settings) -> FastAPI:
+    """Return the application that a command runs in its own process."""
+    return create_app(make_service(settings), threads=False)
+
+
+def make_service(
+    settings: Settings,
+    scheduler: Scheduler | None = None,
+    times: Times | None = None,
+    environ: dict[str, str] | None = None,
+) -> Service:
+    """Return the service that the settings describe."""
+    return Service(
+        Database(settings.database),
+        scheduler or CommandLine(environ=environ or own_environment()),
+        runs=str(settings.runs),
+        policy=_policy(settings),
+        times=times,
+    )
+
+
+def _policy(settings: Settings) -> SitePolicy:
+    return SitePolicy()
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document, with the bodies that routes read by hand."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            routes=app.routes,
+        )
+        _, definitions = models_json_schema(
+            REQUEST_SCHEMAS, ref_template="#/components/schemas/{model}"
+        )
+        components = document.setdefault("components", {})
+        components.setdefault("schemas", {}).update(definitions["$defs"])
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"token": []}]
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,135 @@
+"""What routes ask for: the service, who is asking, the body within its limit."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final
+
+from fastapi import Depends, Request
+from starlette.concurrency import run_in_threadpool
+
+from server import auth
+from server.auth import Peer, Principal, UnauthenticatedError
+from server.problems import LARGEST_BODY, too_large
+from server.queries import people
+from server.queries.jobs import Scope
+from server.service import Service
+
+REMEMBERED: Final = 5.0  # seconds that a token's holder is believed without a look
+TOUCH_EVERY: Final = timedelta(minutes=5)
+
+
+async def service(request: Request) -> Service:
+    """Return the service that this app is made for."""
+    found: Service = request.app.state.service
+    return found
+
+
+Serving = Annotated[Service, Depends(service)]
+
+
+async def principal(request: Request, serving: Serving) -> Principal:
+    """Return who asks; raises UnauthenticatedError.
+
+    A token goes before the socket's word, so that a person can act as a narrower self.
+    """
+    header = request.headers.get("authorization")
+    peer: Peer | None = getattr(request.state, "peer", None)
+    if header is not None:
+        token_digest = auth.digest(auth.bearer(header))
+        return await _remembered(request, f"token:{token_digest}", serving)
+    if peer is not None:
+        return await _remembered(request, f"peer:{peer.uid}", serving)
+    raise UnauthenticatedError(
+        "The request says nothing of who asks.",
+        "Send Authorization: Bearer TOKEN, or use the Unix socket.",
+    )
+
+
+Asking = Annotated[Principal, Depends(principal)]
+
+
+async def scope(serving: Serving, asking: Asking) -> Scope:
+    """Return whose jobs the principal may see."""
+    if asking.is_admin:
+        return Scope(everything=True, user_id=asking.user_id)
+    return await run_in_threadpool(_scope, serving, asking)
+
+
+Seeing = Annotated[Scope, Depends(scope)]
+
+
+async def body(request: Request) -> bytes:
+    """Return the request's body, of at most the size of a spec."""
+    return await limited_body(request, LARGEST_BODY)
+
+
+async def bulk_body(request: Request) -> bytes:
+    """Return the request's body, of at most the size of many specs."""
+    return await limited_body(request, 16 * LARGEST_BODY)
+
+
+Body = Annotated[bytes, Depends(body)]
+BulkBody = Annotated[bytes, Depends(bulk_body)]
+
+
+async def limited_body(request: Request, limit: int) -> bytes:
+    """Read a body and stop at the limit, whatever Content-Length says."""
+    announced = request.headers.get("content-length", "0")
+    if not announced.isdecimal() or int(announced) > limit:
+        raise too_large(limit)
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limit:
+            raise too_large(limit)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def _remembered(request: Request, who: str, serving: Service) -> Principal:
+    known: dict[str, tuple[float, Principal]] = request.app.state.principals
+    entry = known.get(who)
+    now = time.monotonic()
+    if entry is not None and now - entry[0] < REMEMBERED:
+        return entry[1]
+    kind, _, name = who.partition(":")
+    look_up = _by_token if kind == "token" else _by_peer
+    found = await run_in_threadpool(look_up, serving, name)
+    if len(known) > 10_000:
+        known.clear()
+    known[who] = (now, found)
+    return found
+
+
+def _by_token(serving: Service, token_digest: str) -> Principal:
+    now = datetime.now(UTC)
+    with serving.database.read() as session:
+        holder = people.holder_of(session, token_digest, now)
+    if holder is None:
+        raise UnauthenticatedError(
+            "The token is not valid (any more).", "Ask for a new one."
+        )
+    if holder.used_at is None or now - holder.used_at > TOUCH_EVERY:
+        with serving.database.write() as session:
+            people.touch_token(session, holder.token_id, now)
+    return Principal(holder.user_id, holder.user, holder.is_admin)
+
+
+def _by_peer(serving: Service, uid: str) -> Principal:
+    name = auth.user_name(int(uid))
+    admin = auth.is_admin(int(uid), serving.identity)
+    with serving.database.read() as session:
+        known = people.find_user(session, name)
+    if known is None:
+        with serving.database.write() as session:
+            known = people.user_id(session, name, datetime.now(UTC), admin)
+    return Principal(known, name, admin)
+
+
+def _scope(serving: Service, asking: Principal) -> Scope:
+    with serving.database.read() as session:
+        mine = people.workspaces_of(session, asking.user_id)
+    return Scope(False, asking.user_id, tuple(mine))

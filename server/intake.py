@@ -1,0 +1,274 @@
+"""From a request to a row: read, admit, and write down before anything is sent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session
+
+from hpcplat.errors import ConflictError, InvalidError, UnavailableError
+from hpcplat.jobs import Dependency, JobSpec, SpecError, parse, spec_of
+from hpcplat.jobs.complaints import spec_error
+from hpcplat.runfiles import secret_names, secrets_file, write_files
+from hpcplat.runfolder import RunFolder
+from server import auth
+from server.admission import admit
+from server.auth import Principal
+from server.ids import new_job_id
+from server.preparation import array_chunks
+from server.problems import FieldsError
+from server.queries import jobs, people
+from server.queries.jobs import NewJob, Scope
+from server.schemas import BulkRequest, Invalid, JobRequest
+from server.service import Service
+
+DEFAULT_WORKSPACE: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A job that has a row; ``is_replay`` if an earlier request made it."""
+
+    job_id: str
+    is_replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that can run, before it has a row."""
+
+    spec: JobSpec
+    secrets: Mapping[str, str]
+    partition: str
+    offsets: tuple[int, ...]
+    tasks: int
+
+
+def read_request(content: bytes) -> JobRequest:
+    """Return the request in a JSON body; each fault named by its field."""
+    values = parse(content, "json")
+    spec = values.get("spec")
+    if not isinstance(spec, dict):
+        raise _no_spec("spec")
+    checked = spec_of(spec)
+    try:
+        return JobRequest.model_validate({**values, "spec": checked})
+    except ValidationError as error:
+        raise _field_errors(error) from error
+
+
+def read_bulk(content: bytes, largest: int) -> BulkRequest:
+    """Return the requests in a JSON body; each fault named by its job and field."""
+    values = parse(content, "json", largest)
+    requests = values.get("jobs")
+    if not isinstance(requests, list):
+        raise FieldsError(
+            [Invalid(field="jobs", detail="It is missing.", remedy="Give a list.")]
+        )
+    checked = [_bulk_item(place, item) for place, item in enumerate(requests)]
+    try:
+        return BulkRequest.model_validate({**values, "jobs": checked})
+    except ValidationError as error:
+        raise _field_errors(error) from error
+
+
+def admitted(service: Service, request: JobRequest) -> Admitted:
+    """Check a request against the cluster; raises FieldsError or UnavailableError."""
+    spec = request.spec
+    facts = service.site.facts()
+    partition = admit(spec, facts)
+    missing = sorted(set(secret_names(spec)) - set(request.secrets))
+    if missing:
+        raise FieldsError([_missing_secret(name) for name in missing])
+    parts = array_chunks(spec, facts.max_array_size)
+    return Admitted(
+        spec=spec,
+        secrets={name: request.secrets[name] for name in secret_names(spec)},
+        partition=partition.name,
+        offsets=tuple(chunk.offset if chunk else 0 for chunk in parts),
+        tasks=sum(chunk.tasks if chunk else 1 for chunk in parts),
+    )
+
+
+def accept(
+    service: Service,
+    principal: Principal,
+    scope: Scope,
+    requests: Sequence[Admitted],
+    idempotency_key: str | None = None,
+) -> list[Accepted]:
+    """Write the jobs down, all or none, and have them submitted.
+
+    The same key with the same requests returns the jobs that they made before; with
+    others it is a ConflictError.
+    """
+    auth.may_submit(principal, service.identity)
+    keys = _keys(idempotency_key, len(requests))
+    try:
+        accepted = _written(service, principal, scope, requests, keys)
+    except IntegrityError:
+        # The same key came twice at once: the other request has made the rows.
+        accepted = _written(service, principal, scope, requests, keys)
+    service.queued()
+    return accepted
+
+
+def _written(
+    service: Service,
+    principal: Principal,
+    scope: Scope,
+    requests: Sequence[Admitted],
+    keys: Sequence[str | None],
+) -> list[Accepted]:
+    now = datetime.now(UTC)
+    accepted: list[Accepted] = []
+    new: list[NewJob] = []
+    cluster = service.site.name
+    with service.database.write() as session:
+        workspaces = _workspaces(session, requests, now)
+        for request, key in zip(requests, keys, strict=True):
+            spec = _resolved(session, scope, request.spec)
+            digest = spec_digest(spec)
+            earlier = _earlier(session, principal, key, digest)
+            if earlier is not None:
+                accepted.append(Accepted(earlier, is_replay=True))
+                continue
+            job_id = new_job_id()
+            new.append(
+                NewJob(
+                    id=job_id,
+                    cluster=cluster,
+                    workspace_id=workspaces[spec.workspace or DEFAULT_WORKSPACE],
+                    user_id=principal.user_id,
+                    name=spec.name,
+                    kind=spec.kind,
+                    spec=spec.model_dump(mode="json"),
+                    spec_digest=digest,
+                    folder=service.folder_of(principal.name, job_id),
+                    partition=request.partition,
+                    nodes=spec.resources.all_nodes,
+                    gpus=spec.resources.all_nodes * spec.resources.gpus_per_node,
+                    tasks=request.tasks,
+                    offsets=request.offsets,
+                    idempotency_key=key,
+                )
+            )
+            _keep_secrets(new[-1].folder, request.secrets)
+            accepted.append(Accepted(job_id, is_replay=False))
+        jobs.create(session, new, now)
+    return accepted
+
+
+def _workspaces(
+    session: Session, requests: Sequence[Admitted], now: datetime
+) -> Mapping[str, int]:
+    names = {request.spec.workspace or DEFAULT_WORKSPACE for request in requests}
+    return {name: people.ensure_workspace(session, name, now) for name in sorted(names)}
+
+
+def spec_digest(spec: JobSpec) -> str:
+    """Return the SHA-256 of what was asked for, however it was spelled."""
+    text = json.dumps(spec.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _keep_secrets(folder: str, secrets: Mapping[str, str]) -> None:
+    """Put secret values where only the job's user can read them, and nowhere else."""
+    if not secrets:
+        return
+    run = RunFolder(Path(folder))
+    try:
+        write_files(run, [secrets_file(run, secrets)])
+    except OSError as error:
+        raise UnavailableError(
+            f"The run folder {folder} can't be written ({error.strerror}).",
+            "See that it is on a shared file system with room, and yours.",
+        ) from error
+
+
+def _earlier(
+    session: Session, principal: Principal, key: str | None, digest: str
+) -> str | None:
+    if key is None:
+        return None
+    job = jobs.by_idempotency_key(session, principal.user_id, key)
+    if job is None:
+        return None
+    if job.spec_digest != digest:
+        raise ConflictError(
+            f"The Idempotency-Key was used for another request (job {job.id}).",
+            "Use a new key for a new job.",
+        )
+    return job.id
+
+
+def _keys(key: str | None, count: int) -> list[str | None]:
+    if key is None or count == 1:
+        return [key] * count
+    return [f"{key}/{place}" for place in range(count)]
+
+
+def _resolved(session: Session, scope: Scope, spec: JobSpec) -> JobSpec:
+    """Return the spec with the jobs that it depends on named by their ids."""
+    if not spec.dependencies:
+        return spec
+    found = tuple(
+        dependency
+        if dependency.job.startswith("slurm:")
+        else Dependency(
+            job=jobs.find_by_id_or_name(session, scope, dependency.job).job.id,
+            after=dependency.after,
+        )
+        for dependency in spec.dependencies
+    )
+    return spec.model_copy(update={"dependencies": found})
+
+
+def _bulk_item(place: int, item: Any) -> dict[str, Any]:  # noqa: ANN401 - as it came
+    if not isinstance(item, dict) or not isinstance(item.get("spec"), dict):
+        raise _no_spec(f"jobs.{place}.spec")
+    try:
+        return {**item, "spec": spec_of(item["spec"])}
+    except SpecError as error:
+        raise FieldsError(
+            [
+                Invalid(
+                    field=f"jobs.{place}.spec.{complaint.field}".rstrip("."),
+                    detail=complaint.what,
+                    remedy=complaint.remedy,
+                )
+                for complaint in error.complaints
+            ]
+        ) from error
+
+
+def _field_errors(error: ValidationError) -> InvalidError:
+    told = spec_error(error, JobRequest)
+    return FieldsError(
+        [
+            Invalid(field=c.field, detail=c.what, remedy=c.remedy)
+            for c in told.complaints
+        ]
+    )
+
+
+def _no_spec(field: str) -> FieldsError:
+    return FieldsError(
+        [Invalid(field=field, detail="It is missing.", remedy='Write {"spec": {…}}.')]
+    )
+
+
+def _missing_secret(name: str) -> Invalid:
+    return Invalid(
+        field=f"secrets.{name}",
+        detail="The spec takes this secret from you, and it is not there.",
+        remedy="Send its value beside the spec.",
+    )

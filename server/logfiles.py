@@ -1,0 +1,79 @@
+"""Reading files of a run folder: never through a link, never outside of it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hpcplat.errors import ForbiddenError, NotFoundError
+
+LARGEST_PIECE: Final = 256 * 1024  # bytes
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of a file, where they begin and where the next begin."""
+
+    data: bytes
+    offset: int
+    end: int
+    size: int
+
+
+def read_piece(
+    root: Path, path: Path, offset: int, limit: int = LARGEST_PIECE
+) -> Piece:
+    """Return at most ``limit`` bytes of a file below ``root`` from ``offset`` on.
+
+    A negative offset counts from the end. Below the root no link is followed, and only
+    plain files are read: the folder is its user's, the service may be root. Raises
+    NotFoundError or ForbiddenError.
+    """
+    with ExitStack() as stack:
+        handle = _open_below(stack, root, path.relative_to(root).parts)
+        size = os.fstat(handle).st_size
+        start = max(size + offset, 0) if offset < 0 else min(offset, size)
+        data = os.pread(handle, limit, start)
+    return Piece(data, start, start + len(data), size)
+
+
+def last_lines(root: Path, path: Path, lines: int, limit: int = LARGEST_PIECE) -> Piece:
+    """Return the last lines of a file, no more than ``limit`` bytes of them."""
+    piece = read_piece(root, path, -limit, limit)
+    parts = piece.data.splitlines(keepends=True)
+    kept = b"".join(parts[-lines:]) if lines else b""
+    return Piece(kept, piece.end - len(kept), piece.end, piece.size)
+
+
+def _open_below(stack: ExitStack, root: Path, parts: Sequence[str]) -> int:
+    try:
+        handle = _kept(stack, os.open(root, _FOLDER & ~os.O_NOFOLLOW))
+        for part in parts[:-1]:
+            handle = _kept(stack, os.open(part, _FOLDER, dir_fd=handle))
+        handle = _kept(stack, os.open(parts[-1], _FILE, dir_fd=handle))
+    except FileNotFoundError as error:
+        raise NotFoundError(
+            f"{'/'.join(parts)} is not there yet.", "Wait until the job has started."
+        ) from error
+    except OSError as error:
+        raise ForbiddenError(
+            f"{'/'.join(parts)} can't be read ({error.strerror}).",
+            "The service follows no links in a run folder.",
+        ) from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        raise ForbiddenError(
+            f"{'/'.join(parts)} is no plain file.", "Look at it there."
+        )
+    return handle
+
+
+def _kept(stack: ExitStack, handle: int) -> int:
+    stack.callback(os.close, handle)
+    return handle

@@ -1,0 +1,264 @@
+"""/api/v1/jobs: submit, see, cancel, requeue."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Path, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from server import actions, intake
+from server.dependencies import Asking, Body, BulkBody, Seeing, Serving
+from server.intake import Accepted, Admitted
+from server.problems import LARGEST_BODY, RefusedJobError
+from server.queries import jobs
+from server.queries.jobs import Filters, Scope
+from server.schemas import (
+    AttemptList,
+    BulkAnswer,
+    BulkRequest,
+    DryRun,
+    JobAnswer,
+    JobDetails,
+    JobPage,
+    JobRequest,
+)
+from server.service import Service
+from server.states import State
+
+router = APIRouter(prefix="/jobs", tags=["jobs"])
+
+LONGEST_WAIT: Final = 120.0
+LOOK: Final = 0.02  # seconds; then ever longer
+SLOWEST_LOOK: Final = 0.25
+
+JobId = Annotated[
+    str,
+    Path(
+        min_length=4,
+        max_length=16,
+        pattern="^[0-9a-z]+$",
+        description="A job's id, or a beginning of it that only one job has.",
+        examples=["01k9x3v7q4m2c8ra"],
+    ),
+]
+Task = Annotated[int | None, Query(ge=0, le=10_000_000, description="An array task.")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\x21-\x7e]+$",
+        description="The same key with the same body makes no second job.",
+    ),
+]
+Wait = Annotated[
+    float,
+    Query(
+        ge=0,
+        le=LONGEST_WAIT,
+        description="Seconds to wait until Slurm has taken or refused the job.",
+    ),
+]
+BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": {"$ref": "#/components/schemas/JobRequest"}}
+        },
+    }
+}
+BULK_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": {"$ref": "#/components/schemas/BulkRequest"}}
+        },
+    }
+}
+SCHEMAS: Final = (JobRequest, BulkRequest)  # read by hand, so told to OpenAPI by hand
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Submit a job",
+    response_model=JobAnswer,
+    openapi_extra=BODY,
+    responses={
+        200: {"model": JobAnswer | DryRun, "description": "Made before, or a dry run."}
+    },
+)
+async def submit(  # noqa: PLR0913 - the query's fields
+    serving: Serving,
+    asking: Asking,
+    seeing: Seeing,
+    content: Body,
+    *,
+    idempotency_key: IdempotencyKey = None,
+    dry_run: Annotated[
+        bool, Query(description="Only show what would be done.")
+    ] = False,
+    wait: Wait = 0,
+) -> Response:
+    """Write the job down and have it submitted.
+
+    The job is QUEUED in the answer unless you `wait`; with `wait`, a refusal by Slurm
+    is answered as a problem (422) that names the job.
+    """
+    request = await run_in_threadpool(_admitted, serving, content)
+    if dry_run:
+        shown = await run_in_threadpool(actions.dry_run, serving, asking, request)
+        return _json(shown, 200)
+    [accepted] = await run_in_threadpool(
+        intake.accept, serving, asking, seeing, [request], idempotency_key
+    )
+    answer = await _settled(serving, seeing, accepted, wait)
+    headers = {"Location": f"/api/v1/jobs/{accepted.job_id}"}
+    if accepted.is_replay:
+        headers["Idempotency-Replayed"] = "true"
+    return _json(answer, 200 if accepted.is_replay else 201, headers)
+
+
+@router.post(
+    "/bulk",
+    status_code=201,
+    summary="Submit many jobs",
+    openapi_extra=BULK_BODY,
+    response_model=BulkAnswer,
+)
+def submit_many(
+    serving: Serving,
+    asking: Asking,
+    seeing: Seeing,
+    content: BulkBody,
+    *,
+    idempotency_key: IdempotencyKey = None,
+) -> BulkAnswer:
+    """Write many jobs down, all or none, and have them submitted."""
+    bulk = intake.read_bulk(content, 16 * LARGEST_BODY)
+    requests = [intake.admitted(serving, request) for request in bulk.jobs]
+    accepted = intake.accept(serving, asking, seeing, requests, idempotency_key)
+    return BulkAnswer(ids=[one.job_id for one in accepted])
+
+
+@router.get("", summary="List jobs")
+def list_jobs(  # noqa: PLR0913 - the query's fields
+    serving: Serving,
+    seeing: Seeing,
+    *,
+    state: Annotated[list[State] | None, Query(description="Any of these.")] = None,
+    workspace: Annotated[str | None, Query(max_length=255)] = None,
+    user: Annotated[str | None, Query(max_length=255)] = None,
+    name: Annotated[str | None, Query(max_length=255)] = None,
+    kind: Annotated[str | None, Query(max_length=32)] = None,
+    since: Annotated[datetime | None, Query(description="Made since then.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: Annotated[
+        str | None, Query(pattern="^[0-9a-z]{16}$", description="From the page before.")
+    ] = None,
+) -> JobPage:
+    """Return jobs that you may see, newest first."""
+    serving.refresh()
+    filters = Filters(
+        states=tuple(state or ()),
+        workspace=workspace,
+        user=user,
+        name=name,
+        kind=kind,
+        since=actions.aware(since),
+    )
+    with serving.database.read() as session:
+        found = jobs.listed(session, seeing, filters, cursor, limit + 1)
+    page = [actions.job_answer(named) for named in found[:limit]]
+    more = page[-1].id if len(found) > limit else None
+    return JobPage(jobs=page, next_cursor=more)
+
+
+@router.get("/{job_id}", summary="See a job")
+def see(serving: Serving, seeing: Seeing, job_id: JobId) -> JobDetails:
+    """Return a job with its spec."""
+    serving.refresh()
+    with serving.database.read() as session:
+        return actions.job_details(jobs.find(session, seeing, job_id))
+
+
+@router.post("/{job_id}/cancel", status_code=202, summary="Cancel a job")
+def cancel(
+    serving: Serving, asking: Asking, seeing: Seeing, job_id: JobId, task: Task = None
+) -> JobAnswer:
+    """Cancel a job, or one task of an array.
+
+    While Slurm does not answer, the wish is kept and carried out when it does.
+    """
+    return actions.cancel(serving, asking, seeing, job_id, task)
+
+
+@router.post("/{job_id}/requeue", status_code=202, summary="Requeue a job")
+def requeue(
+    serving: Serving, asking: Asking, seeing: Seeing, job_id: JobId, task: Task = None
+) -> JobAnswer:
+    """Put a job, or one task of an array, back into Slurm's queue."""
+    return actions.requeue(serving, asking, seeing, job_id, task)
+
+
+@router.get("/{job_id}/attempts", summary="See a job's starts")
+def attempts(
+    serving: Serving, seeing: Seeing, job_id: JobId, task: Task = None
+) -> AttemptList:
+    """Return each start of the job under Slurm, oldest first."""
+    serving.refresh()
+    with serving.database.read() as session:
+        found = jobs.find(session, seeing, job_id).job
+        rows = jobs.attempts_of(session, found.id, task)
+    return AttemptList(attempts=[actions.attempt_answer(row) for row in rows])
+
+
+@router.get(
+    "/{job_id}/script",
+    summary="See the batch script",
+    response_class=PlainTextResponse,
+)
+def script(serving: Serving, seeing: Seeing, job_id: JobId) -> str:
+    """Return the batch script, the very text that sbatch got."""
+    with serving.database.read() as session:
+        found = jobs.find(session, seeing, job_id).job
+    return actions.script_of(found)
+
+
+def _admitted(serving: Service, content: bytes) -> Admitted:
+    return intake.admitted(serving, intake.read_request(content))
+
+
+async def _settled(
+    serving: Service, seeing: Scope, accepted: Accepted, wait: float
+) -> JobAnswer:
+    """Return the job, when Slurm has taken it or the time is over."""
+    pause = LOOK
+    loop = asyncio.get_running_loop()
+    end = loop.time() + wait
+    if wait or not serving.is_running:
+        await run_in_threadpool(serving.refresh, at_once=True)
+    while True:
+        answer = await run_in_threadpool(_current, serving, seeing, accepted.job_id)
+        if wait and answer.is_final and answer.slurm_job_id is None:
+            raise RefusedJobError(answer.reason, answer.id)
+        if answer.state not in {State.QUEUED, State.SUBMITTING} or loop.time() >= end:
+            return answer
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, SLOWEST_LOOK)
+        await run_in_threadpool(serving.refresh)
+
+
+def _current(serving: Service, seeing: Scope, job_id: str) -> JobAnswer:
+    with serving.database.read() as session:
+        return actions.job_answer(jobs.find(session, seeing, job_id))
+
+
+def _json(
+    answer: JobAnswer | DryRun, status: int, headers: dict[str, str] | None = None
+) -> Response:
+    return JSONResponse(answer.model_dump(mode="json"), status, headers)

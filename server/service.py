@@ -1,0 +1,207 @@
+"""The living service: database, cluster, the submitter and the reconcile loop."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from hpcplat.errors import HpcplatError, UnavailableError
+from hpcplat.jobs import JobSpec, spec_of
+from hpcplat.sitepolicy import SitePolicy
+from hpcplat.slurm.scheduler import Scheduler, Submission
+from server import auth
+from server.admission import policy_for
+from server.database import Database
+from server.judgement import Patience
+from server.metrics import Metrics
+from server.preparation import (
+    Other,
+    after_part,
+    dependency_option,
+    part_before,
+    prepare,
+)
+from server.queries import jobs
+from server.queries.submissions import Work
+from server.reconcile import Reconciler, Rhythm
+from server.site import Site
+from server.submission import Pace, Submitter
+
+logger = logging.getLogger("hpcplat.service")
+
+FRESH_ENOUGH: Final = 1.0  # seconds that an embedded service believes its rows
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """All the times that a service keeps to."""
+
+    patience: Patience = field(default_factory=Patience)
+    pace: Pace = field(default_factory=Pace)
+    rhythm: Rhythm = field(default_factory=Rhythm)
+
+
+class Service:
+    """One service on one cluster.
+
+    ``start`` runs threads: a site's service. Embedded in a command that soon ends
+    there are none: ``refresh`` does a round of their work when somebody asks.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        scheduler: Scheduler,
+        *,
+        runs: str,
+        policy: SitePolicy | None = None,
+        times: Times | None = None,
+        workers: int = 2,
+    ) -> None:
+        self.database = database
+        self.runs = runs
+        self.policy = policy or SitePolicy()
+        self.times = times or Times()
+        self.workers = workers
+        self.metrics = Metrics()
+        self.identity = auth.own_identity()
+        self.holder = secrets.token_hex(8)
+        self.site = Site(scheduler)
+        self.submitter = Submitter(
+            database, self.site, self._prepare, self.times.pace, self.metrics
+        )
+        self.reconciler = Reconciler(
+            database,
+            self.site,
+            self.holder,
+            self.times.patience,
+            self.times.pace,
+            self.metrics,
+        )
+        self.is_running = False
+        self._stopping = threading.Event()
+        self._nudged = threading.Event()
+        self._loop: threading.Thread | None = None
+        self._round = threading.Lock()
+        self._last_round = 0.0
+
+    def start(self) -> None:
+        """Start the threads: submission at once, and the reconcile loop."""
+        self.is_running = True
+        self._stopping.clear()
+        self.submitter.start(self.workers)
+        self._loop = threading.Thread(target=self._run, name="reconcile", daemon=True)
+        self._loop.start()
+
+    def stop(self) -> None:
+        """End what is in hand, stop the threads, let others lead, close."""
+        self._stopping.set()
+        self._nudged.set()
+        self.submitter.stop()
+        if self._loop is not None:
+            self._loop.join()
+        self.is_running = False
+        try:
+            self.reconciler.give_up()
+        except (HpcplatError, SQLAlchemyError) as error:
+            logger.warning("the lease stays until it ends by itself: %s", error)
+        self.database.close()
+
+    def queued(self) -> None:
+        """Say that there is something to submit."""
+        if self.is_running:
+            self.submitter.wake()
+            self._nudged.set()
+
+    def refresh(self, *, at_once: bool = False) -> None:
+        """Do a round of the threads' work where there are none (embedded).
+
+        Does nothing if the rows were made true less than a second ago.
+        """
+        if self.is_running:
+            return
+        with self._round:
+            if not at_once and time.monotonic() - self._last_round < FRESH_ENOUGH:
+                return
+            self.submitter.drain()
+            try:
+                self.reconciler.step()
+            except UnavailableError as error:
+                self.reconciler.degraded = str(error)
+            self._last_round = time.monotonic()
+
+    def policy_for(self, spec: JobSpec) -> SitePolicy:
+        """Return the site's policy for a job, with what Slurm itself says filled in."""
+        return policy_for(self.policy, self.site.facts(), spec)
+
+    def folder_of(self, user: str, job_id: str) -> str:
+        """Return the run folder of a new job."""
+        return (
+            f"{self.runs}/{user}/{job_id}"
+            if self.identity.is_root
+            else (f"{self.runs}/{job_id}")
+        )
+
+    def look_age(self) -> float:
+        """Return the seconds since Slurm was last seen whole; infinite if never."""
+        last = self.reconciler.last_look
+        return (datetime.now(UTC) - last).total_seconds() if last else float("inf")
+
+    def is_database_current(self) -> bool:
+        """Tell whether the database answers and has this release's tables."""
+        try:
+            return self.database.is_current()
+        except (UnavailableError, SQLAlchemyError):
+            return False
+
+    def _prepare(self, work: Work) -> Submission:
+        spec = spec_of(work.spec)
+        policy = self.policy_for(spec)
+        as_user = self.identity.is_root and work.user != self.identity.name
+        dependency = self._dependency(work, spec, policy)
+        return prepare(work, spec, policy, dependency, as_user=as_user)
+
+    def _dependency(self, work: Work, spec: JobSpec, policy: SitePolicy) -> str:
+        """Return what the submission waits for: other jobs, and earlier parts."""
+        named = [d for d in spec.dependencies if not d.job.startswith("slurm:")]
+        before = part_before(work.part, spec, policy)
+        with self.database.read() as session:
+            others = {d.job: Other(*jobs.standing(session, d.job)) for d in named}
+            earlier = (
+                None if before is None else jobs.part_id(session, work.job_id, before)
+            )
+        words = [dependency_option(spec.dependencies, others)]
+        if before is not None:
+            words.append(after_part(earlier))
+        return ",".join(filter(None, words))
+
+    def _run(self) -> None:
+        pause = self.times.rhythm.fastest
+        while not self._stopping.is_set():
+            pause = self._one_round(pause)
+            self._nudged.wait(pause)
+            self._nudged.clear()
+
+    def _one_round(self, pause: float) -> float:
+        try:
+            look = self.reconciler.step()
+        except UnavailableError as error:
+            self.reconciler.degraded = str(error)
+            return self.times.rhythm.slowest
+        except Exception:  # the loop must live: one bad round is not the last
+            logger.exception("a reconcile round failed")
+            self.reconciler.degraded = "A round failed: see the service's log."
+            return self.times.rhythm.slowest
+        return self.times.rhythm.after(pause, moved=look.moved, busy=look.busy)
+
+    def outcomes(self) -> Mapping[str, float]:
+        """Return how many submissions went how, since the start."""
+        return dict(self.submitter.counts)

@@ -1,0 +1,149 @@
+"""Running the service: uvicorn on a Unix socket, a loopback port, or what is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from hpcplat.errors import ConflictError, InvalidError
+from hpcplat.settings import Settings
+from server.app import create_app, make_service
+from server.auth import Peer
+
+BACKLOG: Final = 2048
+_UCRED: Final = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the service listens: a Unix socket, or a host and port."""
+
+    socket: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+
+    def __str__(self) -> str:
+        """Return it as HPCPLAT_URL takes it."""
+        return (
+            f"unix:{self.socket}" if self.socket else f"http://{self.host}:{self.port}"
+        )
+
+
+class PeerProtocol(HttpToolsProtocol):
+    """HTTP that knows who is at the other end of a Unix socket.
+
+    It stands in the request's state, which no header can reach.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Ask the kernel once a connection."""
+        super().connection_made(transport)
+        peer = _peer_of(transport.get_extra_info("socket"))
+        if peer is not None:
+            self.app_state = {**self.app_state, "peer": peer}
+
+
+def serve(
+    settings: Settings, *, path: Path | None, host: str, port: int, mode: int
+) -> None:
+    """Serve until a signal ends it: on the Unix socket ``path``, else on host and port.
+
+    ``mode``: who may connect to the socket. Raises ConflictError if it is taken.
+    """
+    address = Address(path, host, port)
+    app = create_app(make_service(settings), threads=True)
+    with _listening(address, mode) as listener:
+        config = uvicorn.Config(
+            app,
+            http=PeerProtocol,
+            loop="uvloop",
+            lifespan="on",
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,  # who asks is never taken from a header
+            server_header=False,
+            timeout_graceful_shutdown=5,
+        )
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+@contextlib.contextmanager
+def _listening(address: Address, mode: int) -> Iterator[socket.socket]:
+    if address.socket is None:
+        with _tcp(address) as listener:
+            yield listener
+        return
+    with _unix(address.socket, mode) as listener:
+        try:
+            yield listener
+        finally:
+            address.socket.unlink(missing_ok=True)
+
+
+def _tcp(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address.host, address.port))
+    except OSError as error:
+        listener.close()
+        raise ConflictError(
+            f"{address} can't be listened on ({error.strerror}).",
+            "Choose another port: --port.",
+        ) from error
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _unix(path: Path, mode: int) -> socket.socket:
+    _remove_dead(path)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        path.chmod(mode)
+    except OSError as error:
+        listener.close()
+        raise InvalidError(
+            f"The socket {path} can't be made ({error}).",
+            "Choose a short path in a folder of yours: --socket.",
+        ) from error
+    listener.listen(BACKLOG)
+    return listener
+
+
+def _remove_dead(path: Path) -> None:
+    """Remove the socket of a service that is gone; never a file, nor a live one."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise ConflictError(f"{path} is there, and no socket.", "Name another one.")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except FileNotFoundError:
+            return
+    raise ConflictError(f"A service listens on {path} already.", "Use it, or end it.")
+
+
+def _peer_of(connection: Any) -> Peer | None:  # noqa: ANN401 - asyncio's socket
+    if connection is None or connection.family != socket.AF_UNIX:
+        return None
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    _, uid, _ = _UCRED.unpack(raw)
+    return Peer(uid)
