@@ -21,6 +21,8 @@ from hpcplat.datasets.shard import ABSENT, encode_index
 from hpcplat.errors import InvalidError, UnavailableError
 from storage.layout import Layout, layout_of
 
+_BLOCK = 4 * 2**20
+
 
 @contextmanager
 def disk_of(folder: Path) -> Iterator[None]:
@@ -42,20 +44,24 @@ class _Shard:
     def __init__(self, path: Path, chunks: int) -> None:
         self._path = path
         self._aside = path.with_name(f".{path.name}.partial")
-        self._file = self._aside.open("wb")
+        self._file = self._aside.open("wb", buffering=0)
         self._hash = hashlib.sha256()
         self._index = np.full((chunks, 2), ABSENT, dtype=np.uint64)
         self._offset = 0
 
     def write(self, data: memoryview) -> None:
         """Append payload bytes."""
-        self._file.write(data)
+        left = data
+        while left:
+            left = left[self._file.write(left) :]
         self._hash.update(data)
         self._offset += len(data)
 
-    def mark_chunk(self, number: int, length: int) -> None:
-        """Note that the chunk is the last ``length`` bytes that were written."""
-        self._index[number] = self._offset - length, length
+    def mark_chunks(self, first: int, lengths: npt.NDArray[np.uint64]) -> None:
+        """Note that chunks of these lengths, from number ``first``, come next."""
+        ends = self._offset + np.cumsum(lengths, dtype=np.uint64)
+        self._index[first : first + len(lengths), 0] = ends - lengths
+        self._index[first : first + len(lengths), 1] = lengths
 
     def close(self) -> FileEntry:
         """Write the index, flush to disk and give the file its name."""
@@ -73,7 +79,7 @@ class _Shard:
 
 
 class ArrayWriter:
-    """Writes one array, a shard after the other; memory: one chunk.
+    """Writes one array, a shard after the other; memory: one block of some MiB.
 
     ``append`` takes rows (n, …); ``close`` returns the files written, by their path
     under the array's folder. The number of rows need not be known beforehand.
@@ -101,9 +107,11 @@ class ArrayWriter:
             attributes=attributes or {},
         )
         self._encode = encoder(compressors)
-        self._chunk = np.zeros(
-            (chosen.chunk_rows, *row_shape), dtype=self._format.dtype
-        )
+        # Rows gather here until they make a write that is worth it: the kernel keeps
+        # a file that was written in large pieces in large pages, which read faster.
+        chunks = max(1, _BLOCK // max(self._format.chunk_bytes, 1))
+        block_rows = min(chosen.shard_rows, chosen.chunk_rows * chunks)
+        self._block = np.zeros((block_rows, *row_shape), dtype=self._format.dtype)
         self._filled = 0
         self._rows = 0
         self._shard: _Shard | None = None
@@ -124,23 +132,21 @@ class ArrayWriter:
                 "Give all rows one shape.",
             )
         data = np.ascontiguousarray(rows, dtype=self._format.dtype)
-        size = self._format.chunk_rows
-        start = 0
-        if self._filled:
-            start = min(size - self._filled, len(data))
-            self._fill(data[:start])
+        size = len(self._block)
+        start = min(size - self._filled, len(data)) if self._filled else 0
+        self._fill(data[:start])
         whole = (len(data) - start) // size * size
-        if whole:
-            self._write_chunks(data[start : start + whole])
+        self._write_chunks(data[start : start + whole])
         self._fill(data[start + whole :])
 
     def close(self) -> dict[str, FileEntry]:
         """Write what is left and ``zarr.json``; return the files by their path."""
         rows = self.rows
-        if self._filled:
-            self._chunk[self._filled :] = 0
-            self._write_chunks(self._chunk)
-            self._filled = 0
+        size = self._format.chunk_rows
+        padded = -(-self._filled // size) * size
+        self._block[self._filled : padded] = 0
+        self._write_chunks(self._block[:padded])
+        self._filled = 0
         self._close_shard()
         self._rows = rows  # without the padding of the last chunk
         text = to_zarr_json(self.format())
@@ -167,11 +173,11 @@ class ArrayWriter:
             self._shard.drop()
 
     def _fill(self, rows: npt.NDArray[Any]) -> None:
-        self._chunk[self._filled : self._filled + len(rows)] = rows
+        self._block[self._filled : self._filled + len(rows)] = rows
         self._filled += len(rows)
-        if self._filled == self._format.chunk_rows:
+        if self._filled == len(self._block):
             self._filled = 0
-            self._write_chunks(self._chunk)
+            self._write_chunks(self._block)
 
     def _write_chunks(self, rows: npt.NDArray[Any]) -> None:
         """Write rows that make whole chunks, into as many shards as it takes."""
@@ -188,12 +194,16 @@ class ArrayWriter:
     def _write_in_shard(self, rows: npt.NDArray[Any], first_chunk: int) -> None:
         if self._shard is None:
             raise AssertionError("no shard is open")
-        size = self._format.chunk_rows
-        for number, start in enumerate(range(0, len(rows), size), first_chunk):
-            raw = rows[start : start + size].data.cast("B")
-            data = self._encode(raw) if self._format.compressors else raw
-            self._shard.write(memoryview(data))
-            self._shard.mark_chunk(number, len(data))
+        raw = rows.data.cast("B")
+        size = self._format.chunk_bytes
+        lengths = np.full(len(raw) // size, size, dtype=np.uint64)
+        if self._format.compressors:
+            starts = range(0, len(raw), size)
+            encoded = [self._encode(raw[start : start + size]) for start in starts]
+            lengths = np.array([len(one) for one in encoded], dtype=np.uint64)
+            raw = memoryview(b"".join(encoded))
+        self._shard.mark_chunks(first_chunk, lengths)
+        self._shard.write(raw)
 
     def _open_shard(self) -> None:
         number = self._rows // self._format.shard_rows

@@ -16,6 +16,8 @@ from typing import Any
 _NONE = 0
 _MAP_FIXED = 0x10
 _MAP_NORESERVE = 0x4000
+# So that the kernel can use large pages.
+_ALIGNMENT = 2 * 2**20
 _FAILED = ctypes.c_void_p(-1).value
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -52,8 +54,10 @@ class AddressRange:
     def __init__(self, size: int) -> None:
         self.size = max(size, 1)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-        self.address = _checked_mmap(None, self.size, _NONE, flags, -1)
-        weakref.finalize(self, _libc.munmap, self.address, self.size)
+        reserved = self.size + _ALIGNMENT
+        start = _checked_mmap(None, reserved, _NONE, flags, -1)
+        weakref.finalize(self, _libc.munmap, start, reserved)
+        self.address = -(-start // _ALIGNMENT) * _ALIGNMENT
 
     def place(self, handle: int, offset: int, length: int) -> None:
         """Map the first ``length`` bytes of an open file at ``offset`` (whole pages)."""

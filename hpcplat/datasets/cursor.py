@@ -8,7 +8,7 @@ is decided afterwards, so world size, layout and worker count change nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,20 @@ from hpcplat.errors import ConflictError, InvalidError
 Numbers = npt.NDArray[np.int64]
 
 STATE_FORMAT = 1
+
+
+class Order(Protocol):
+    """An endless order of samples with a place in it: a cursor or a mixture."""
+
+    position: int
+
+    def at(self, positions: npt.ArrayLike) -> Numbers:
+        """Return the samples at these positions of the global order; any shape."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return the whole state, for a checkpoint."""
+        ...
 
 
 class Cursor:
@@ -53,15 +67,23 @@ class Cursor:
         """The epoch that the next sample belongs to."""
         return self.position // self.samples
 
+    def at(self, positions: npt.ArrayLike) -> Numbers:
+        """Return the samples at these positions of the global order; any shape."""
+        epochs, places = np.divmod(np.asarray(positions, np.int64), self.samples)
+        if not self.shuffle or not places.size:
+            return places
+        first, last = int(epochs.min()), int(epochs.max())
+        if first == last:
+            return self._permutation(first)(places)
+        found = np.empty_like(places)
+        for epoch in np.unique(epochs).tolist():
+            within = epochs == epoch
+            found[within] = self._permutation(epoch)(places[within])
+        return found
+
     def indices(self, start: int, count: int) -> Numbers:
         """Return the samples at positions start … start+count-1, whatever the epoch."""
-        parts = []
-        while count > 0:
-            epoch, place = divmod(start, self.samples)
-            length = min(count, self.samples - place)
-            parts.append(self._in_epoch(epoch, place, length))
-            start, count = start + length, count - length
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+        return self.at(np.arange(start, start + count, dtype=np.int64))
 
     def take(self, count: int) -> Numbers:
         """Return the next ``count`` samples and move on."""
@@ -78,11 +100,8 @@ class Cursor:
         first, last = share_of(batch, rank, world)
         return self.indices(self.position + first, last - first)
 
-    def _in_epoch(self, epoch: int, place: int, length: int) -> Numbers:
-        places = np.arange(place, place + length, dtype=np.int64)
-        if not self.shuffle:
-            return places
-        return Permutation(self.samples, f"{self.seed}/{epoch}")(places)
+    def _permutation(self, epoch: int) -> Permutation:
+        return Permutation(self.samples, f"{self.seed}/{epoch}")
 
     def state(self) -> dict[str, Any]:
         """Return the whole state, for a checkpoint: JSON, under 1 KiB."""
@@ -120,7 +139,9 @@ def share_of(batch: int, rank: int, world: int) -> tuple[int, int]:
     return batch * rank // world, batch * (rank + 1) // world
 
 
-def check_state(state: Mapping[str, Any], samples: int | None, dataset: str) -> None:
+def check_state(
+    state: Mapping[str, Any], samples: int | list[int] | None, dataset: str
+) -> None:
     """Refuse a state of another format, dataset or sample count."""
     if state.get("format") != STATE_FORMAT:
         raise InvalidError(

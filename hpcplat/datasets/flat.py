@@ -45,7 +45,8 @@ class FlatRows:
         self._format = array
         self._range = AddressRange(array.shards * array.shard_bytes)
         self._mapped = np.zeros(array.shards, dtype=bool)
-        self._touched = 0
+        self._all_mapped = False
+        self._stretches: dict[int, npt.NDArray[np.void]] = {}
         flat = np.asarray(self._range)[: array.rows * array.row_bytes]
         self._rows: npt.NDArray[Any] = flat.view(array.dtype).reshape(array.shape)
 
@@ -63,32 +64,55 @@ class FlatRows:
 
     def take(self, rows: Rows) -> npt.NDArray[Any]:
         """Copy rows of the first axis: shape (n, …)."""
-        self._map(rows // self._format.shard_rows)
+        self._map_for(rows, 1)
         return self._rows[rows]
 
     def windows(self, starts: Rows, width: int) -> npt.NDArray[Any]:
         """Copy stretches of a one-dimensional array: shape (n, width)."""
-        self._map(starts // self._format.shard_rows)
-        self._map((starts + (width - 1)) // self._format.shard_rows)
-        step = self._rows.itemsize
-        sliding = np.ndarray(
-            (max(self._format.rows - width + 1, 0), width),
-            dtype=self._rows.dtype,
-            buffer=self._rows.data,
-            strides=(step, step),
-        )
-        return sliding[starts]
+        self._map_for(starts, width)
+        found = self._sliding(width)[starts]
+        return found.view(self._format.dtype).reshape(len(starts), width)
 
     def forget_pages(self) -> None:
         """Take the pages read so far out of the resident set."""
         self._range.forget_pages()
 
+    def _map_for(self, starts: Rows, width: int) -> None:
+        if self._all_mapped:
+            return
+        self._map(starts // self._format.shard_rows)
+        if width > 1:
+            last = starts + (width - 1)
+            # A wide stretch may lie over more shards than its two ends.
+            for place in range(
+                self._format.shard_rows, width - 1, self._format.shard_rows
+            ):
+                self._map((starts + place) // self._format.shard_rows)
+            self._map(last // self._format.shard_rows)
+
+    def _sliding(self, width: int) -> npt.NDArray[np.void]:
+        """Return all stretches of this width, each as one opaque value.
+
+        NumPy copies single values of a one-dimensional array faster than rows of a
+        two-dimensional one, by a seventh.
+        """
+        if width not in self._stretches:
+            step = self._rows.itemsize
+            self._stretches[width] = np.ndarray(
+                (max(self._format.rows - width + 1, 0),),
+                dtype=np.dtype((np.void, width * step)),
+                buffer=self._rows.data,
+                strides=(step,),
+            )
+        return self._stretches[width]
+
     def _map(self, shards: Rows) -> None:
-        if self._mapped[shards].all():
+        if self._all_mapped or self._mapped[shards].all():
             return
         for shard in np.unique(shards[~self._mapped[shards]]):
             self._map_one(int(shard))
             self._mapped[shard] = True
+        self._all_mapped = bool(self._mapped.all())
 
     def _map_one(self, shard: int) -> None:
         array = self._format

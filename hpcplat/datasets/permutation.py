@@ -3,9 +3,7 @@
 Construction: a generalised Feistel network over the rectangle of a by b ≥ n, with cycle
 walking for the few numbers that fall outside of n. Source: J. Black and P. Rogaway,
 "Ciphers with Arbitrary Finite Domains", CT-RSA 2002 (methods FE2 and cycle walking).
-The round function is the finaliser of SplitMix64 (G. Steele, D. Lea and C. Flood,
-"Fast Splittable Pseudorandom Number Generators", OOPSLA 2014). It shuffles well; it
-hides nothing.
+The round function is SplitMix64's finaliser. It shuffles well; it hides nothing.
 
 Few numbers (up to 65,536) are put in the order of their hashes instead, which takes
 milliseconds: a network over so small a rectangle does not reach all permutations
@@ -21,19 +19,16 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from hpcplat.datasets.mixing import GOLDEN, Words, mixed
 from hpcplat.errors import InvalidError
 
 Numbers = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 
 ROUNDS = 8
 LARGEST = 2**62
 SORTED_UP_TO = 2**16
 
-_30, _27, _31, _32 = (np.uint64(shift) for shift in (30, 27, 31, 32))
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
+_32 = np.uint64(32)
 
 
 class Permutation:
@@ -56,12 +51,13 @@ class Permutation:
         """Return the number at each place, both 0 … size-1; any shape."""
         if self.size <= SORTED_UP_TO:
             return _sorted(self._key, self.size)[np.asarray(places, np.int64)]
-        values = self._walk(np.asarray(places, dtype=np.uint64))
+        wanted = np.asarray(places, dtype=np.uint64)
+        values = self._walk(wanted.ravel())
         outside = np.flatnonzero(values >= self.size)
         while len(outside):
             values[outside] = self._walk(values[outside])
             outside = outside[values[outside] >= self.size]
-        return values.astype(np.int64)
+        return values.astype(np.int64).reshape(wanted.shape)
 
     def _walk(self, values: Words) -> Words:
         row, column = np.divmod(values, self._width)
@@ -74,7 +70,7 @@ class Permutation:
 
 def _shifted(value: Words, other: Words, key: np.uint64, modulus: np.uint64) -> Words:
     """Return (value + F(other)) mod modulus, in place of ``value``."""
-    bits = _mixed(other + key)
+    bits = mixed(other + key)
     # The upper half scaled to the modulus: no division.
     bits >>= _32
     bits *= modulus
@@ -84,21 +80,11 @@ def _shifted(value: Words, other: Words, key: np.uint64, modulus: np.uint64) -> 
     return bits
 
 
-def _mixed(bits: Words) -> Words:
-    """Return the SplitMix64 finaliser of each word, in place."""
-    bits ^= bits >> _30
-    bits *= _FIRST
-    bits ^= bits >> _27
-    bits *= _SECOND
-    bits ^= bits >> _31
-    return bits
-
-
 @lru_cache(maxsize=8)
 def _sorted(key: str, size: int) -> Numbers:
-    counters = np.arange(1, size + 1, dtype=np.uint64) * _GOLDEN
+    counters = np.arange(1, size + 1, dtype=np.uint64) * GOLDEN
     first, second, *_ = _round_keys(key)
-    hashes = _mixed(_mixed(counters + first) ^ second)
+    hashes = mixed(mixed(counters + first) ^ second)
     return np.argsort(hashes, kind="stable").astype(np.int64)
 
 

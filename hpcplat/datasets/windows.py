@@ -44,6 +44,12 @@ class TokenWindows:
         """Return token ids of windows by number: shape (n, length + 1)."""
         return self._tokens.windows(self._starts(indices), self.length + 1)
 
+    def batch(
+        self, indices: npt.ArrayLike, positions: npt.ArrayLike
+    ) -> npt.NDArray[Any]:
+        """Return token ids of windows by number: shape (n, length + 1)."""
+        return self.rows(indices)
+
     def segments(self, indices: npt.ArrayLike) -> npt.NDArray[np.int32]:
         """Return for each token which document of its window it belongs to.
 

@@ -87,3 +87,9 @@ def test_the_order_is_frozen() -> None:
 
 FROZEN_SMALL = [3, 5, 9, 6, 4, 1, 2, 0, 8, 7]
 FROZEN_LARGE = [509760158, 391659909, 273414219, 215719109]
+
+
+def test_positions_of_any_shape_are_answered() -> None:
+    cursor = Cursor(70_000, 4)
+    grid = np.arange(60_000, 80_000).reshape(100, 200)
+    np.testing.assert_array_equal(cursor.at(grid).ravel(), cursor.at(grid.ravel()))
