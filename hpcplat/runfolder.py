@@ -110,6 +110,11 @@ class AttemptFolder:
         """Where the coordinator listens, and the word that opens it (0600)."""
         return self.root / "meeting.json"
 
+    @property
+    def exit_code(self) -> Path:
+        """The attempt's exit code, written by the coordinator as it leaves."""
+        return self.root / "exit-code"
+
     def rank_log(self, rank: int) -> Path:
         """Return the file of what a rank printed, output and errors as they came."""
         return self.root / f"rank-{rank}.log"

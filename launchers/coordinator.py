@@ -21,6 +21,7 @@ from typing import Any, Final
 from hpcplat import eventlog
 from hpcplat.errors import HpcplatError
 from hpcplat.eventlog import EventKind, RunEvent
+from hpcplat.files import write_whole
 from hpcplat.launchplan import LaunchPlan, read_plan
 from launchers import arguments, children
 from launchers.connection import Connection
@@ -290,6 +291,7 @@ def main(words: Sequence[str]) -> int:
         loop.run()
     finally:  # whatever ends us: srun and what it started must not stay
         children.kill_descendants()
+    write_whole(place.logs.exit_code, f"{coordinator.code}\n")
     return coordinator.code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from datetime import timedelta
 from typing import Annotated, Any, Final, NoReturn
 
@@ -79,12 +80,18 @@ def argument(text: str) -> str:
 
 def printable(text: str) -> str:
     """Return one line of printable text without blanks at its ends."""
-    odd = next((char for char in text if not char.isprintable()), None)
+    odd = next((char for char in text if _unprintable(char)), None)
     if odd is not None:
         refuse(f"{text!r} holds the control character {odd!r}.", "Leave it out.")
     if text != text.strip():
         refuse(f"{text!r} begins or ends with a blank.", f"Write {text.strip()!r}.")
     return text
+
+
+def _unprintable(char: str) -> bool:
+    """Return whether a character is a control, a format or a line's end."""
+    category = unicodedata.category(char)
+    return category[0] == "C" or category in {"Zl", "Zp"}
 
 
 def _count(value: Any) -> Any:  # noqa: ANN401 - whatever stood in the file

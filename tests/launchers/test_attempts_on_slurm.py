@@ -225,10 +225,10 @@ def test_a_requeue_is_a_new_attempt_with_logs_of_its_own(submit: Submit) -> None
     job = submit(script, recovery={"requeue": True}, part=Part(first_attempt=4))
     job.until_logged("attempt 4", attempt=4)
     assert processes.run(["scontrol", "requeue", job.job_id], timeout=20).ok
-    while job.state() != "PENDING":  # StartTime=now is taken from then on
-        time.sleep(0.1)
     update = ["scontrol", "update", f"jobid={job.job_id}", "StartTime=now"]
-    assert processes.run(update, timeout=20).ok
+    while job.state() not in ("RUNNING", "COMPLETED"):
+        processes.run(update, timeout=20)  # refused until the job is pending again
+        time.sleep(0.3)
     job.until_logged("attempt 5", attempt=5)
     job.wait()
     assert job.folder.attempts() == (4, 5)
