@@ -42,7 +42,7 @@ def _spec(**fields: Any) -> ClusterSpec:  # noqa: ANN401 - the spec checks them
 
 def _take_down_orphans() -> None:
     """Take down the clusters of test processes that were killed."""
-    for folder in FOLDERS.glob(f"{PREFIX}*"):
+    for folder in FOLDERS.glob(f"{PREFIX}[0-9]*"):
         pid = int(folder.name.removeprefix(PREFIX).split("-")[0])
         if not psutil.pid_exists(pid):
             down(folder)
