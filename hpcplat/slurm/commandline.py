@@ -191,7 +191,10 @@ class CommandLine:
         self._order(scontrol.argv_requeue(address))
 
     def start_now(self, address: str) -> None:
-        """Drop a pending job's begin time (``StartTime=now``)."""
+        """Let a pending job begin, in two seconds, whatever its begin time.
+
+        Sooner, a node that has just killed the job would refuse to launch it.
+        """
         self._order(scontrol.argv_start_now(address))
 
     def hold(self, address: str) -> None:

@@ -305,7 +305,10 @@ class Scheduler(Protocol):
         ...
 
     def start_now(self, address: str) -> None:
-        """Drop a pending job's begin time (``StartTime=now``)."""
+        """Let a pending job begin, in two seconds, whatever its begin time.
+
+        Sooner, a node that has just killed the job would refuse to launch it.
+        """
         ...
 
     def hold(self, address: str) -> None:

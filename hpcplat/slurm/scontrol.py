@@ -112,8 +112,13 @@ def argv_release(address: str) -> list[str]:
 
 
 def argv_start_now(address: str) -> list[str]:
-    """Return the arguments that drop a pending job's begin time."""
-    return ["scontrol", "update", f"jobid={checked(address)}", "StartTime=now"]
+    """Return the arguments that let a pending job begin, in two seconds.
+
+    Not at once: a node that has just been told to kill the job refuses to launch it
+    again within the same second ("Job credential revoked"), and Slurm then ends the
+    job as FAILED. Clocks of nodes differ, hence two.
+    """
+    return ["scontrol", "update", f"jobid={checked(address)}", "StartTime=now+2"]
 
 
 def argv_node_state(node: str, state: str, reason: str) -> list[str]:
