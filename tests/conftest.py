@@ -40,6 +40,12 @@ def _spec(**fields: Any) -> ClusterSpec:  # noqa: ANN401 - the spec checks them
     return ClusterSpec(**{**chosen, **fields})
 
 
+@pytest.fixture
+def new_spec() -> Callable[..., ClusterSpec]:
+    """Make the spec of a cluster with a name and folder of its own; nothing starts."""
+    return _spec
+
+
 def _take_down_orphans() -> None:
     """Take down the clusters of test processes that were killed."""
     for folder in FOLDERS.glob(f"{PREFIX}[0-9]*"):

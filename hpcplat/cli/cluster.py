@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hpcplat import cluster
+from hpcplat.cluster import roots
 from hpcplat.cluster.spec import default_folder, plain_path
 from hpcplat.errors import InvalidError
 
@@ -113,6 +114,15 @@ def revive_node(node: str, *, name: Name = "local", folder: Folder = None) -> No
     """Start the node again and wait until Slurm counts on it."""
     cluster.find(_where(name, folder)).revive_node(node)
     print(f"{node} is back.")
+
+
+@app.command()
+def root(suite: str) -> None:
+    """Make a folder with another Debian and its Slurm, for `up --root` (as root)."""
+    console = Console(stderr=True)
+    with console.status(f"Looking for Debian {suite}, or making it (a minute) …"):
+        folder = roots.make(suite, roots.default_home())
+    print(folder)
 
 
 def _where(name: str, folder: Path | None) -> Path:

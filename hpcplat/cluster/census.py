@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def members(folder: Path) -> list[Member]:
     """Return every living process of the cluster in this folder.
 
     Daemons carry a mark in their environment. A step daemon's environment is
-    overwritten by its title, but it holds its socket or log open below the folder.
+    overwritten by its title, but it holds its node's log open.
     What jobs run carries the node's name and the path of slurm.conf, even after a setsid
     or when its parents are gone. Whatever else descends from one of these belongs
     to the same node. The calling process and its parents are left out.
@@ -145,16 +145,19 @@ def kill_all(census: Callable[[], list[Member]], limit: float = 20.0) -> int:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.process.kill()
                 killed.add(member.process)
-        reap(living)
         if time.monotonic() > end:
             pids = ", ".join(str(member.process.pid) for member in living)
             raise UnavailableError(
                 f"Processes {pids} could not be killed.",
                 "See what they wait for (cat /proc/PID/stack), then try again.",
             )
+        time.sleep(0.02)
+    for process in killed:
+        _reap(process.pid)
     return len(killed)
 
 
-def reap(members: Iterable[Member]) -> None:
-    """Wait until these are gone; those that are our own children leave no zombie."""
-    psutil.wait_procs([member.process for member in members], timeout=5)
+def _reap(pid: int) -> None:
+    """Leave no zombie where the process was our own child."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)

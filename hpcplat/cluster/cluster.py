@@ -16,7 +16,7 @@ from hpcplat.cluster.place import Place
 from hpcplat.cluster.spec import ClusterSpec
 from hpcplat.cluster.status import ClusterStatus, assess
 from hpcplat.cluster.teardown import remove_empty_parents, take_down
-from hpcplat.errors import NotFoundError, UnavailableError
+from hpcplat.errors import ConflictError, NotFoundError, UnavailableError
 from hpcplat.processes import Completed
 
 
@@ -54,8 +54,12 @@ class Cluster:
     def status(self) -> ClusterStatus:
         """Look at the daemons, and ask Slurm how the nodes are if it is up."""
         members = census.members(self.folder.path)
-        is_up = any(member.daemon == "slurmctld" for member in members)
-        return assess(self.layout, members, self.clients.node_states() if is_up else {})
+        is_asked = self._has_controller(members)
+        states = self.clients.node_states() if is_asked else {}
+        return assess(self.layout, members, states)
+
+    def _has_controller(self, members: Sequence[census.Member]) -> bool:
+        return any(member.daemon == "slurmctld" for member in members)
 
     def kill_node(self, node: str) -> int:
         """Kill all that a power cut would; return how many processes that were.
@@ -74,6 +78,11 @@ class Cluster:
         only resumed. ``limit`` is in seconds.
         """
         self._require_node(node)
+        if not self._has_controller(census.members(self.folder.path)):
+            raise ConflictError(
+                "slurmctld does not run, so no node can come back.",
+                "Take the cluster down and bring it up again.",
+            )
         if not any(member.daemon for member in self._on_node(node)):
             self.kill_node(node)
             startup.start_node(self.layout, self.place, node)

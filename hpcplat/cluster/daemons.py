@@ -87,7 +87,7 @@ def slurmd(layout: Layout, node: str) -> Daemon:
 def slurmrestd(layout: Layout) -> Daemon:
     """Serve Slurm's REST API to those who bring a token.
 
-    It refuses to run as root or as SlurmUser. As root it is handed to nobody; an
+    It refuses to run as root or as SlurmUser. As root it is handed to another; an
     ordinary user has no other to hand it to, so there the check is switched off by
     Slurm's own means: it serves that one user, and can do what that user can.
     """
@@ -96,7 +96,8 @@ def slurmrestd(layout: Layout) -> Daemon:
     # Without SLURM_JWT in its own environment it takes no token; the value is unused.
     takes_tokens = {"SLURM_JWT": "daemon"}
     if layout.user == "root":
-        identity = ["-u", "nobody", "-g", "nogroup"]
+        # Not nobody: from 26.05 on Slurm takes that for "no user at all".
+        identity = ["-u", "daemon", "-g", "daemon"]
         return Daemon("slurmrestd", [*start, *identity, listen], takes_tokens)
     unchecked = {"SLURMRESTD_SECURITY": "disable_user_check"}
     return Daemon("slurmrestd", [*start, listen], {**takes_tokens, **unchecked})

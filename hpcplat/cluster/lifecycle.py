@@ -31,13 +31,16 @@ def up(spec: ClusterSpec) -> Cluster:
     folder.refuse_too_long([node.name for node in spec.nodes])
     packages.require(place)
     _require_host_name()
+    _make_parent(folder.path)
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    _require_reachable(folder.path, user)
     with locked(folder.lock):
         existing = _load(folder)
         if existing:
             _require_same(existing, spec)
             return existing
         _require_free(folder)
-        return _make(spec, place)
+        return _make(spec, place, user)
 
 
 def find(folder: Path) -> Cluster:
@@ -71,7 +74,11 @@ def place_of(spec: ClusterSpec) -> Place:
     path = os.environ.get("PATH", os.defpath)
     if spec.root is None:
         return Host(path)
-    return ChangeRoot(spec.root, (spec.folder, Path(tempfile.gettempdir())), path)
+    # Job scripts and their output often lie in the temporary folder.
+    shared = [Path(tempfile.gettempdir())]
+    if not spec.folder.is_relative_to(shared[0]):
+        shared.append(spec.folder)
+    return ChangeRoot(spec.root, tuple(shared), path)
 
 
 def _load(folder: ClusterFolder) -> Cluster | None:
@@ -93,10 +100,24 @@ def _require_same(existing: Cluster, spec: ClusterSpec) -> None:
         )
 
 
+def _make_parent(folder: Path) -> None:
+    try:
+        for parent in reversed(folder.parents):
+            if not parent.is_dir():
+                parent.mkdir(exist_ok=True)
+                parent.chmod(0o755)  # whatever the umask: see _require_reachable
+    except OSError as error:
+        raise InvalidError(
+            f"{folder.parent} cannot be made: {error.strerror}.",
+            "Choose another folder (--folder).",
+        ) from error
+
+
 def _require_free(folder: ClusterFolder) -> None:
-    if folder.path.exists() and any(folder.path.iterdir()):
+    is_folder = folder.path.is_dir()
+    if folder.path.exists() and not (is_folder and not any(folder.path.iterdir())):
         raise ConflictError(
-            f"{folder.path} is not empty and holds no cluster.",
+            f"{folder.path} holds something that is no cluster.",
             "Choose another folder (--folder), or empty this one.",
         )
 
@@ -112,12 +133,10 @@ def _require_host_name() -> None:
         ) from error
 
 
-def _make(spec: ClusterSpec, place: Place) -> Cluster:
+def _make(spec: ClusterSpec, place: Place, user: str) -> Cluster:
     folder = ClusterFolder(spec.folder)
-    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.path.mkdir(exist_ok=True)
     folder.path.chmod(0o755)  # munged's socket must be reachable for jobs' users
-    user = pwd.getpwuid(os.geteuid()).pw_name
-    _require_reachable(folder.path, user)
     with hold_block() as ports:
         layout = Layout(spec, folder, ports, user, slurm_version(place))
         try:

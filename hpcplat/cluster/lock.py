@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from hpcplat.errors import ConflictError
+from hpcplat.errors import ConflictError, ForbiddenError
 
 
 @contextlib.contextmanager
@@ -39,8 +39,10 @@ def locked(path: Path, limit: float = 120.0) -> Iterator[None]:
 
 
 def _try_lock(path: Path) -> int | None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        handle = _open(path)
+    except FileNotFoundError:  # a take-down has just removed the empty folder
+        return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(handle).st_ino == path.stat().st_ino:
@@ -49,3 +51,14 @@ def _try_lock(path: Path) -> int | None:
         pass
     os.close(handle)
     return None
+
+
+def _open(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except PermissionError as error:
+        raise ForbiddenError(
+            f"You may not write in {path.parent}.",
+            "Choose another folder (--folder), or be the user that it belongs to.",
+        ) from error

@@ -25,6 +25,7 @@ PLUGINS = {
     "accounting_storage_mysql.so": "slurm-wlm-mysql-plugin",
     "auth_jwt.so": "slurm-wlm-jwt-plugin",
 }
+PACKAGES = sorted({*PROGRAMS.values(), *PLUGINS.values()})
 PLUGIN_FOLDERS = "usr/lib/*/slurm-wlm"
 
 

@@ -16,9 +16,9 @@ from hpcplat.errors import InvalidError
 MOST_NODES = 100
 MOST_GPUS = 64
 # Lines of slurm.conf that follow from the rest of the spec.
-_OWN_LINE = re.compile(
+OWN_LINE = re.compile(
     "ClusterName|Slurmctld(Host|Port|PidFile|LogFile)|Slurmd(SpoolDir|PidFile|LogFile)"
-    "|Slurmd?User|StateSaveLocation|Auth[A-Za-z]+|AccountingStorage[A-Za-z]+|GresTypes"
+    "|Slurmd?User|StateSaveLocation|Auth[A-Za-z]+|Accounting[A-Za-z]+|GresTypes"
     "|NodeName|PartitionName"
 )
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -48,7 +48,7 @@ def _settable(settings: Mapping[str, str]) -> None:
                 f"{name!r}={value!r} is not a line of slurm.conf.",
                 "Write Name=value, such as SlurmdTimeout=30.",
             )
-        if _OWN_LINE.fullmatch(name):
+        if OWN_LINE.fullmatch(name):
             raise InvalidError(
                 f"{name} is not yours to set.",
                 "It follows from the cluster's other options.",

@@ -50,9 +50,18 @@ def start_all(layout: Layout, place: Place) -> None:
     sacctmgr = Clients(layout.folder, place).sacctmgr
     accounting.register(sacctmgr, layout.spec.name, layout.spec.account, layout.user)
     start_listener(daemons.slurmctld(layout), layout.ports.slurmctld, layout, place)
-    for node in layout.spec.nodes:
-        daemons.start(daemons.slurmd(layout, node.name), layout, place)
+    _start_nodes(layout, place)
     start_listener(daemons.slurmrestd(layout), layout.ports.slurmrestd, layout, place)
+
+
+def _start_nodes(layout: Layout, place: Place) -> None:
+    started = [
+        (daemon, daemons.start(daemon, layout, place), layout.ports.slurmd(number))
+        for number, node in enumerate(layout.spec.nodes, start=1)
+        for daemon in [daemons.slurmd(layout, node.name)]
+    ]
+    for daemon, pid, port in started:
+        daemons.wait_for(partial(answers, port), pid, daemon, layout)
 
 
 def start_node(layout: Layout, place: Place, node: str) -> None:
