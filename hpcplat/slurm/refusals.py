@@ -161,13 +161,15 @@ _UNREACHED: Final = (
     "Could not establish a configuration source",
     "Unable to process configuration file",
     "Connection refused",
+    "No route to host",
+    "Network is unreachable",
     "Rate limit exceeded",
     "Munge encode failed",
 )
 # The request may have reached it, only its answer did not reach us.
 _CUT_OFF: Final = (
     "Unable to contact slurm controller",
-    "Zero Bytes were transmitted or received",
+    "Zero Bytes were transmitted",
     "Socket timed out",
     "Connection reset",
     "Connection timed out",
@@ -186,6 +188,10 @@ _CUT_OFF: Final = (
     "standby mode",
     "Process is shutting down",
     "Problem talking to the database",
+    "Interrupted system call",
+    "Input/output error",
+    "Operation now in progress",
+    "Resource temporarily unavailable",
 )
 _PREFIX: Final = re.compile(
     r"^(?:\S*/)?(?:s[a-z]+: )?(?:error: |fatal: )?"
