@@ -19,6 +19,15 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "submit": Entry("hpcplat.cli.submit", "Submit a job from a spec file.", "Jobs"),
+    "run": Entry("hpcplat.cli.run", "Run a command as a job.", "Jobs"),
+    "jobs": Entry("hpcplat.cli.jobs", "List jobs.", "Jobs"),
+    "show": Entry("hpcplat.cli.show", "Show a job and its attempts.", "Jobs"),
+    "logs": Entry("hpcplat.cli.logs", "Print what a job prints; -f follows.", "Jobs"),
+    "events": Entry("hpcplat.cli.events", "Print what happened to a job.", "Jobs"),
+    "wait": Entry("hpcplat.cli.wait", "Wait until jobs are over.", "Jobs"),
+    "cancel": Entry("hpcplat.cli.cancel", "Cancel jobs.", "Jobs"),
+    "requeue": Entry("hpcplat.cli.requeue", "Run jobs once more.", "Jobs"),
     "data": Entry("hpcplat.cli.data", "Datasets: versions in Zarr shards.", "Data"),
     "import": Entry(
         "hpcplat.cli.importing", "Turn an sbatch script into a spec.", "Jobs"
