@@ -198,6 +198,7 @@ class Reconciler:
         records = live.get(watched.key, ())
         if watched.state != Sending.SENT:
             return not records and now >= _dead(watched, self.pace, now)
+        records = [r for r in records if _root(r) == watched.slurm_job_id]
         if all(has_ended(record.state) for record in records):
             return True
         stored = self._stored.get(watched.submission_id)
@@ -308,6 +309,7 @@ class Reconciler:
         """Cancel twins and what was to be cancelled; take in what came back."""
         known = {one.key: one for one in watched}
         strangers = []
+        moved = 0
         for key, records in told.live.items():
             alive = [record for record in records if not has_ended(record.state)]
             if not alive:
@@ -315,18 +317,38 @@ class Reconciler:
             if key not in known:
                 strangers.append((key, alive))
             elif known[key].state == Sending.SENT:
-                self._mend_known(known[key], alive, told.asked_at)
-        return self._mend_strangers(strangers)
+                moved += self._mend_known(known[key], alive, told)
+        return moved + self._mend_strangers(strangers)
 
-    def _mend_known(
-        self, watched: Watched, alive: list[LiveJob], now: datetime
-    ) -> None:
-        for record in alive:
-            if _root(record) != watched.slurm_job_id:
-                logger.warning("job %s is a twin: cancelled", record.address)
-                self._cancel(str(_root(record)), now)
-            elif watched.cancel_asked and "COMPLETING" not in record.state.flags:
-                self._cancel(str(_root(record)), now)
+    def _mend_known(self, watched: Watched, alive: list[LiveJob], told: Told) -> int:
+        others = {_root(record) for record in alive} - {watched.slurm_job_id}
+        if others and not self._is_known(watched, told):
+            return self._renumber(watched, min(others), told.asked_at)
+        for other in others:
+            logger.warning("job %s is a twin: cancelled", other)
+            self._cancel(str(other), told.asked_at)
+        if watched.cancel_asked:
+            for record in alive:
+                if "COMPLETING" not in record.state.flags:
+                    self._cancel(str(_root(record)), told.asked_at)
+        return 0
+
+    def _is_known(self, watched: Watched, told: Told) -> bool:
+        """Tell whether Slurm has, or had, the job under the number that is noted."""
+        if told.past is None:
+            return True  # nobody can say that it is not
+        ours = watched.slurm_job_id
+        live = (_root(record) for record in told.live.get(watched.key, ()))
+        past = (_past_root(record) for record in told.past.get(watched.key, ()))
+        return ours in live or ours in past
+
+    def _renumber(self, watched: Watched, slurm_job_id: int, now: datetime) -> int:
+        """Take over the number that the queue shows for the key: ours was misread."""
+        if watched.missed_at is None or now - watched.missed_at < self.patience.confirm:
+            return 0
+        with self.database.write() as session:
+            submissions.renumber(session, watched.submission_id, slurm_job_id, now)
+        return 1
 
     def _mend_strangers(self, strangers: Sequence[tuple[str, list[LiveJob]]]) -> int:
         """Look up keys in the queue that nobody watches."""

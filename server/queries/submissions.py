@@ -257,6 +257,18 @@ def unchanged(session: Session, seen: Watched) -> bool:
     )
 
 
+def renumber(
+    session: Session, submission_id: int, slurm_job_id: int, now: datetime
+) -> None:
+    """Note another Slurm id for a submission: the first was not that of its key."""
+    submission = get(session, submission_id)
+    job = locked(session, submission.job_id)
+    reason = f"Slurm has the job as {slurm_job_id}, not {submission.slurm_job_id}."
+    submission.slurm_job_id = job.slurm_job_id = slurm_job_id
+    submission.missed_at = None
+    events.add(session, job, "renumbered", reason, now, {"slurm_job_id": slurm_job_id})
+
+
 def revive(session: Session, submission_id: int, now: datetime) -> bool:
     """Watch a submission again whose job somebody put back into Slurm's queue.
 

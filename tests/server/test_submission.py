@@ -1,0 +1,255 @@
+"""Exactly-once submission, step by step, on both databases."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hpcplat.errors import InvalidError, UnavailableError
+from hpcplat.slurm.scheduler import Submission as Script
+from hpcplat.slurm.scheduler import SubmissionDoubtError, SubmittedJob
+from server.database import Database
+from server.ids import new_job_id
+from server.metrics import Metrics
+from server.preparation import NotYetError
+from server.queries import jobs, people, submissions
+from server.queries.jobs import NewJob, Scope
+from server.queries.submissions import Work
+from server.site import Site
+from server.states import Sending, State
+from server.submission import Doubtful, Pace, Refused, Submitter, Taken, Unsent
+from server.tables import Job, Submission
+from tests.server.fakes import FakeSlurm, raising
+
+ALL = Scope(everything=True, user_id=0)
+
+
+def script(work: Work) -> Script:
+    text = f"#!/bin/sh\n#SBATCH --comment=hpcplat:{work.key}\n"
+    return Script(script=text, folder="/tmp")
+
+
+def queue(
+    database: Database, count: int = 1, offsets: tuple[int, ...] = (0,)
+) -> list[str]:
+    now = datetime.now(UTC)
+    with database.write() as session:
+        user = people.user_id(session, "alice", now)
+        workspace = people.ensure_workspace(session, "default", now)
+        new = [
+            NewJob(
+                id=new_job_id(),
+                cluster="fake",
+                workspace_id=workspace,
+                user_id=user,
+                name="job",
+                kind="command",
+                spec={},
+                spec_digest="",
+                folder="/nowhere",
+                partition="gpu",
+                nodes=1,
+                gpus=0,
+                tasks=1,
+                offsets=offsets,
+            )
+            for _ in range(count)
+        ]
+        jobs.create(session, new, now)
+    return [one.id for one in new]
+
+
+def job_of(database: Database, job_id: str) -> Job:
+    with database.read() as session:
+        return jobs.find(session, ALL, job_id).job
+
+
+def submission_of(database: Database, job_id: str) -> Submission:
+    with database.read() as session:
+        return jobs.submissions_of(session, job_id)[-1]
+
+
+@pytest.fixture
+def submitter(database: Database, slurm: FakeSlurm) -> Submitter:
+    return Submitter(database, Site(slurm), script, Pace(), Metrics())
+
+
+def test_a_job_is_sent_once_and_its_number_noted(
+    database: Database, submitter: Submitter, slurm: FakeSlurm
+) -> None:
+    [job_id] = queue(database)
+    submitter.drain()
+    submitter.drain()
+    assert len(slurm.submitted) == 1
+    job = job_of(database, job_id)
+    assert job.state == State.PENDING
+    assert job.slurm_job_id == slurm.next_id
+
+
+def test_the_row_is_claimed_before_sbatch_runs(
+    database: Database, submitter: Submitter, slurm: FakeSlurm
+) -> None:
+    [job_id] = queue(database)
+    seen: list[str] = []
+
+    def look(asked: Script) -> SubmittedJob:
+        seen.append(submission_of(database, job_id).state)
+        return slurm.take(asked)
+
+    slurm.faults.append(look)
+    submitter.drain()
+    assert seen == [Sending.CLAIMED]
+
+
+def test_two_services_never_claim_the_same_row(database: Database) -> None:
+    queue(database, 2)
+    now = datetime.now(UTC)
+    claimed = []
+    for claim in ("one", "other", "third"):
+        with database.write() as session:
+            claimed.append(submissions.claim_next(session, "fake", claim, now))
+    first, second, third = claimed
+    assert first is not None
+    assert second is not None
+    assert first.submission_id != second.submission_id
+    assert third is None
+
+
+def test_what_slurm_refuses_fails_with_its_words(
+    database: Database, submitter: Submitter, slurm: FakeSlurm
+) -> None:
+    [job_id] = queue(database)
+    slurm.faults.append(raising(InvalidError("Invalid partition.", "Choose another.")))
+    submitter.drain()
+    job = job_of(database, job_id)
+    assert job.state == State.FAILED
+    assert job.reason == "Invalid partition. Choose another."
+    assert submission_of(database, job_id).state == Sending.REFUSED
+
+
+def test_a_doubt_is_never_sent_again_by_itself(
+    database: Database, submitter: Submitter, slurm: FakeSlurm
+) -> None:
+    [job_id] = queue(database)
+    slurm.faults.append(raising(SubmissionDoubtError("sbatch did not answer.")))
+    for _ in range(3):
+        submitter.drain()
+    assert slurm.submitted == []
+    assert submission_of(database, job_id).state == Sending.DOUBTFUL
+    assert job_of(database, job_id).state == State.SUBMITTING
+
+
+def test_what_surely_did_not_arrive_is_tried_again_later(
+    database: Database, submitter: Submitter, slurm: FakeSlurm
+) -> None:
+    [job_id] = queue(database)
+    slurm.faults.append(raising(UnavailableError("Connection refused.")))
+    submitter.drain()
+    row = submission_of(database, job_id)
+    assert row.state == Sending.QUEUED
+    assert row.not_before is not None
+    assert row.not_before > datetime.now(UTC)
+    assert slurm.submitted == []
+
+
+def test_a_bug_in_sbatchs_adapter_is_a_doubt(
+    database: Database, submitter: Submitter, slurm: FakeSlurm
+) -> None:
+    [job_id] = queue(database)
+
+    def broken(_script: Script) -> SubmittedJob:
+        raise RuntimeError
+
+    slurm.faults.append(broken)
+    submitter.drain()
+    assert submission_of(database, job_id).state == Sending.DOUBTFUL
+
+
+def test_a_worker_that_was_held_up_does_not_send(
+    database: Database, slurm: FakeSlurm
+) -> None:
+    [job_id] = queue(database)
+    late = Pace(start_within=timedelta(0))
+    Submitter(database, Site(slurm), script, late, Metrics()).drain()
+    assert slurm.submitted == []
+    assert submission_of(database, job_id).state == Sending.QUEUED
+
+
+def test_a_job_that_waits_for_another_is_not_refused(
+    database: Database, slurm: FakeSlurm
+) -> None:
+    [job_id] = queue(database)
+
+    def not_yet(_work: Work) -> Script:
+        raise NotYetError("It waits for job x to be submitted.")
+
+    Submitter(database, Site(slurm), not_yet, Pace(), Metrics()).drain()
+    assert submission_of(database, job_id).state == Sending.QUEUED
+    assert "waits for job x" in job_of(database, job_id).reason
+
+
+@pytest.mark.parametrize("outcome", [Refused("no"), Unsent("no"), Doubtful("?")])
+def test_a_claim_that_was_taken_over_is_left_alone(
+    database: Database, submitter: Submitter, outcome: Refused | Unsent | Doubtful
+) -> None:
+    [job_id] = queue(database)
+    work = submitter.step()
+    assert work is not None
+    with database.write() as session:
+        submissions.sent(session, work.submission_id, 55, datetime.now(UTC))
+    submitter.step((work, outcome))
+    assert submission_of(database, job_id).slurm_job_id == 55
+    assert job_of(database, job_id).state == State.PENDING
+
+
+def test_a_second_job_for_the_same_key_is_cancelled(
+    database: Database, submitter: Submitter, slurm: FakeSlurm
+) -> None:
+    [job_id] = queue(database)
+    work = submitter.step()
+    assert work is not None
+    with database.write() as session:
+        submissions.sent(session, work.submission_id, 55, datetime.now(UTC))
+    submitter.step((work, Taken(56)))
+    assert slurm.cancelled == ["56"]
+    assert submission_of(database, job_id).slurm_job_id == 55
+
+
+def test_a_refused_part_cancels_the_others(
+    database: Database, submitter: Submitter, slurm: FakeSlurm
+) -> None:
+    [job_id] = queue(database, offsets=(0, 1000, 2000))
+    slurm.faults += [slurm.take, raising(InvalidError("Too many."))]
+    submitter.drain()
+    job = job_of(database, job_id)
+    assert len(slurm.submitted) == 1
+    assert job.cancel_asked  # the reconcile loop cancels the part that Slurm has
+    assert job.reason == "Too many."
+    with database.read() as session:
+        states = [row.state for row in jobs.submissions_of(session, job_id)]
+    assert states == [Sending.SENT, Sending.REFUSED, Sending.WITHDRAWN]
+
+
+def test_pauses_grow_and_stay_bounded() -> None:
+    pace = Pace()
+    pauses = [pace.pause(tries) for tries in range(1, 40)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] == pace.retry
+    assert pauses[-1] == pace.longest_retry
+
+
+def test_threads_send_all_and_end_when_told(
+    database: Database, slurm: FakeSlurm
+) -> None:
+    submitter = Submitter(database, Site(slurm), script, Pace(), Metrics())
+    submitter.start(workers=3)
+    ids = queue(database, 30)
+    submitter.wake()
+    deadline = time.monotonic() + 30
+    while len(slurm.submitted) < 30 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    submitter.stop()
+    assert {job_of(database, job_id).state for job_id in ids} == {State.PENDING}
+    assert len(slurm.submitted) == 30
