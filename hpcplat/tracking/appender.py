@@ -28,6 +28,7 @@ from hpcplat.tracking.record import (
 from hpcplat.tracking.values import EXTENSIONS, Distribution, Picture, Rich
 
 RETRY_SECONDS = 1.0
+MAX_PICTURES = 64  # pictures and histograms that wait: they are large
 
 
 class Place(NamedTuple):
@@ -56,6 +57,7 @@ class Appender:
 
     def __init__(self, place: Place, losses: Losses, wall: float) -> None:
         self.queue: SimpleQueue[Item] = SimpleQueue()
+        self.pictures = threading.Semaphore(MAX_PICTURES)
         self._place = place
         self._losses, self._lost_written = losses, 0
         self._wall = wall
@@ -98,6 +100,7 @@ class Appender:
         at = (entry.time, entry.step, name)
         if isinstance(value, str):
             return Text(*at, value)
+        self.pictures.release()
         if isinstance(value, Distribution):
             return Histogram(*at, value.counts, value.low, value.high, value.not_finite)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from hpcplat.errors import UnavailableError
@@ -31,6 +32,7 @@ packages = {d.metadata["Name"]: d.version for d in distributions() if d.metadata
 print(json.dumps({"executable": sys.executable, "version": platform.python_version(),
                   "packages": packages}))
 """
+_ROOT: Final = Path("/")  # no module of the current folder may come first
 _GPU: Final = ("name", "driver_version", "uuid", "memory.total")
 
 
@@ -60,7 +62,7 @@ def python(environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the version and the packages of the Python that the job's PATH names."""
     for name in ("python", "python3"):
         try:
-            done = run([name, "-c", _PYTHON], timeout=SECONDS, env=environ)
+            done = run([name, "-c", _PYTHON], timeout=SECONDS, env=environ, cwd=_ROOT)
         except UnavailableError:
             continue
         if done.ok:

@@ -33,6 +33,13 @@ class Distribution:
         self.high = max(finite, default=0.0)
         self.counts = _counts(finite, self.low, self.high, bins)
 
+    @classmethod
+    def of_counts(cls, counts: Iterable[int], low: float, high: float) -> Distribution:
+        """Return the histogram with these ``counts`` in equal bins of ``low``-``high``."""
+        made = cls(())
+        made.counts, made.low, made.high = tuple(counts), low, high
+        return made
+
 
 class Image:
     """A picture: PNG or JPEG bytes, a file, a PIL image, or an array of pixels.

@@ -10,9 +10,10 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
+from time import monotonic
+from time import time as now
 from typing import Any
 
 from hpcplat.tracking.appender import Appender, Entry, Place
@@ -21,7 +22,6 @@ from hpcplat.tracking.losses import Losses
 from hpcplat.tracking.values import rich
 
 MAX_PENDING = 10_000  # calls that wait for the disk: minutes of a training
-MAX_PICTURES = 64  # pictures that wait: they are large
 MAX_NAMES = 10_000  # distinct names of one writer
 MAX_NAME_LENGTH = 250  # characters
 CLOSE_SECONDS = 5.0
@@ -54,9 +54,12 @@ class MetricsWriter:
         """How many values were lost so far."""
         return self._losses.count
 
-    def log(self, values: Mapping[str, Any], step: int) -> None:
+    def log(
+        self, values: Mapping[str, Any], step: int, *, time: float | None = None
+    ) -> None:
         """Append ``values`` of ``step``; returns at once and never raises.
 
+        ``time`` is Unix time in seconds; now, if it is not given.
         A value is a number (whatever ``float`` takes: also a tensor of one element), a
         text, a Distribution, an Image, or a figure of matplotlib or plotly.
         """
@@ -66,7 +69,8 @@ class MetricsWriter:
             if self._queue.qsize() >= MAX_PENDING:
                 self._losses.add(len(values), "the disk does not keep up")
                 return
-            entry = Entry(self._wall + time.monotonic(), int(step), {}, {})
+            at = self._wall + monotonic() if time is None else time
+            entry = Entry(at, int(step), {}, {})
             for name, value in values.items():
                 if name in self._names or self._admit(name):
                     self._take(entry, name, value)
@@ -91,9 +95,9 @@ class MetricsWriter:
     def _start(self) -> None:
         self._process = os.getpid()
         # Steps of the clock after this are not seen: times of a writer never go back.
-        self._wall = time.time() - time.monotonic()
+        self._wall = now() - monotonic()
         appender = Appender(self._place, self._losses, self._wall)
-        self._queue = appender.queue
+        self._queue, self._pictures = appender.queue, appender.pictures
         # A daemon: a file system that hangs must not keep the process.
         self._thread = threading.Thread(target=appender.run, daemon=True)
         self._thread.name = "hpcplat-metrics"
@@ -105,10 +109,10 @@ class MetricsWriter:
         elif isinstance(value, str):
             entry.others[name] = value
         elif (found := rich(value)) is not None:
-            if self._queue.qsize() >= MAX_PICTURES:
-                self._losses.add(1, "pictures come faster than they can be written")
-            else:
+            if self._pictures.acquire(blocking=False):
                 entry.others[name] = found
+            else:
+                self._losses.add(1, "pictures come faster than they can be written")
         else:
             self._take_number(entry, name, value)
 
