@@ -35,6 +35,11 @@ COMMANDS: dict[str, Entry] = {
     "plot": Entry("hpcplat.cli.plot", "Draw what a job logged.", "Runs"),
     "serve": Entry("hpcplat.cli.serve", "Run the service.", "Site"),
     "db": Entry("hpcplat.cli.db", "The service's database.", "Site"),
+    "top": Entry("hpcplat.cli.top", "Queue, GPUs and progress, live.", "Jobs"),
+    "doctor": Entry(
+        "hpcplat.cli.doctor", "Check the site and your place in it.", "Site"
+    ),
+    "nodes": Entry("hpcplat.cli.nodes", "Show GPUs and who uses them.", "Site"),
     "cluster": Entry("hpcplat.cli.cluster", "A real Slurm on this machine."),
 }
 

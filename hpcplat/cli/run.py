@@ -59,7 +59,7 @@ def run(  # noqa: PLR0913 - each is an option of the command line
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a command as a job, here and with your variables' values as they are.
+    """Run a command as a job, in the folder that you are in.
 
     Example: hpcplat run -N 2 -G h100:4 -t 1h -- python train.py --lr 1e-4
     """

@@ -1,0 +1,88 @@
+"""How far a running job is: step, loss, tokens per second, time left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from hpcplat.tracking.layout import MAIN, MetricsFile, metrics_files
+from hpcplat.tracking.reader import newest_before, read_chunk
+from hpcplat.tracking.record import Numbers
+
+LOSSES: Final = ("loss", "train/loss", "lm loss")
+SPEEDS: Final = ("tokens_per_second", "tokens/s", "throughput")
+WINDOW: Final = 60.0  # seconds over which the speed is taken
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run is; None for what it does not tell."""
+
+    step: int
+    steps: int | None
+    loss: float | None
+    tokens_per_second: float | None
+    left: timedelta | None
+
+    @property
+    def share(self) -> float | None:
+        """Return how much is done, from 0 to 1."""
+        return min(1.0, self.step / self.steps) if self.steps else None
+
+
+def progress_of(folder: Path, steps: int | None) -> Progress | None:
+    """Return the progress that stands in a run folder; None if there is none.
+
+    Reads the ends of the newest metrics file only; a folder that is not to be seen
+    from here tells nothing.
+    """
+    try:
+        newest = _newest(folder)
+        last = newest_before(newest.path, math.inf) if newest else None
+        if newest is None or last is None:
+            return None
+        earlier = newest_before(newest.path, last.time - WINDOW)
+    except OSError:
+        return None
+    return Progress(
+        step=last.step,
+        steps=steps,
+        loss=_value(last, LOSSES),
+        tokens_per_second=_value(last, SPEEDS),
+        left=_left(last, earlier, steps, newest.path),
+    )
+
+
+def steps_of(spec: Mapping[str, Any]) -> int | None:
+    """Return how many steps a spec asks for, where it says so."""
+    steps = spec.get("settings", {}).get("steps")
+    return steps if isinstance(steps, int) else None
+
+
+def _newest(folder: Path) -> MetricsFile | None:
+    found = [file for file in metrics_files(folder) if file.source == MAIN]
+    return found[-1] if found else None
+
+
+def _value(numbers: Numbers, names: tuple[str, ...]) -> float | None:
+    return next((numbers.values[n] for n in names if n in numbers.values), None)
+
+
+def _left(
+    last: Numbers, earlier: Numbers | None, steps: int | None, path: Path
+) -> timedelta | None:
+    start = earlier or _first(path)
+    if steps is None or start is None or last.step <= start.step:
+        return None
+    pace = (last.time - start.time) / (last.step - start.step)
+    return timedelta(seconds=max(0, steps - last.step) * pace)
+
+
+def _first(path: Path) -> Numbers | None:
+    """Return the first numbers of a file: its beginning is enough."""
+    records = read_chunk(path, 0, 64 * 1024).records
+    return next((r for r in records if isinstance(r, Numbers)), None)
