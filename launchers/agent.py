@@ -27,6 +27,7 @@ from hpcplat.errors import HpcplatError
 from hpcplat.launchplan import LaunchPlan, read_plan
 from launchers import arguments, children
 from launchers.connection import Connection
+from launchers.guard import Guard
 from launchers.loop import Loop, Timer
 from launchers.meeting import connect, read_meeting
 from launchers.messages import Ended, Finish, Join, Message, PassSignal, Start, Stop
@@ -46,8 +47,10 @@ class Agent:
         plan: LaunchPlan,
         place: arguments.Arguments,
         environ: Mapping[str, str],
+        guard: Guard,
     ) -> None:
         self._loop, self._plan, self._place = loop, plan, place
+        self._guard = guard
         self._environ = dict(environ)
         self._ranks: dict[int, children.Rank] = {}
         self._generation = -1
@@ -92,6 +95,7 @@ class Agent:
             except children.NotStartedError as error:
                 self._report(number, error.code, problem=error.what)
                 continue
+            self._guard.watch(process.pid)
             self._ranks[process.pid] = children.Rank(number, process, log)
 
     def _placement(self, order: Start, local: int, number: int) -> RankPlacement:
@@ -119,6 +123,7 @@ class Agent:
                 children.reap_orphan(pid)
             else:
                 code = children.reap(rank.process)
+                self._guard.release(pid)
                 self._report(rank.number, code, rank.log, stopped=rank.stopped)
         if self._leaving and not self._ranks:
             self._loop.stop()
@@ -188,13 +193,14 @@ def main(words: Sequence[str]) -> int:
     """Run the agent of this node; returns the exit code that the job shall have."""
     place = arguments.parse(words)
     node = node_place()
+    guard = Guard()
     children.adopt_orphans()
     plan = read_plan(place.job.plan)
     meeting = read_meeting(place.logs.meeting)
     sock, via = connect(meeting)
     secrets, problem = _secrets(plan, place)
     environ = {**environment(), **plan.variables, **secrets}
-    agent = Agent(loop := Loop(), plan, place, environ)
+    agent = Agent(loop := Loop(), plan, place, environ, guard)
     agent.join(sock, _hello(node, meeting.word, via, problem))
     try:
         loop.run()

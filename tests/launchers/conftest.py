@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from hpcplat import eventlog, processes
@@ -81,6 +82,13 @@ class SlurmJob:
         path = self.folder.attempt(attempt).rank_log(rank)
         return path.read_text() if path.exists() else ""
 
+    def processes(self, program: str) -> list[psutil.Process]:
+        """Return those of this job that run a program of ours (or any mark)."""
+        found = psutil.process_iter(["cmdline"])
+        lines = ((p, " ".join(p.info["cmdline"] or ())) for p in found)
+        root = str(self.folder.root)
+        return [p for p, line in lines if program in line and root in line]
+
     def until_logged(self, text: str, rank: int = 0, attempt: int = 1) -> None:
         """Wait until a rank has written some text."""
         until(lambda: text in self.log(rank, attempt), f"{text!r} in rank {rank}'s log")
@@ -125,3 +133,9 @@ def submit(tmp_path: Path, slurm_environment: dict[str, str]) -> Iterator[Submit
     """Submit jobs to the session's cluster; those that still live are cancelled."""
     yield Submitter(tmp_path, itertools.count(1))
     processes.run(["scancel", "--name=test"], timeout=20)
+
+
+@pytest.fixture
+def submitter() -> Callable[[Path], Submitter]:
+    """Submit to whatever cluster the test has turned to, with folders below a path."""
+    return lambda root: Submitter(root, itertools.count(1))
