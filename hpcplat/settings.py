@@ -25,6 +25,7 @@ TOKEN_FILE: Final = "HPCPLAT_TOKEN_FILE"
 TIMEOUT: Final = "HPCPLAT_TIMEOUT"
 
 APP: Final = "hpcplat"
+SERVICE_FILE: Final = "service"  # in the configuration folder: the URL of `login`
 SECONDS: Final = 30.0
 LONGEST_TOKEN: Final = 4096  # bytes of a token file
 
@@ -61,7 +62,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     config = platformdirs.user_config_path(APP)
     policy = environ.get(POLICY)
     return Settings(
-        url=_url(environ.get(URL, "").strip()),
+        url=_url(environ.get(URL, remembered_url(config)).strip()),
         data=data,
         runs=_folder(environ, RUNS, data / "runs"),
         database=environ.get(DATABASE) or f"sqlite:///{data / 'hpcplat.db'}",
@@ -85,6 +86,14 @@ def secret_from_environment(name: str, environ: Mapping[str, str] = os.environ) 
         raise InvalidError(
             f"The secret {name} is not set in your environment.", f"export {name}=…"
         ) from error
+
+
+def remembered_url(config: Path) -> str:
+    """Return the service that `hpcplat login` chose; empty if there is none."""
+    try:
+        return (config / SERVICE_FILE).read_text(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def _folder(environ: Mapping[str, str], name: str, default: Path) -> Path:

@@ -36,6 +36,8 @@ COMMANDS: dict[str, Entry] = {
     "serve": Entry("hpcplat.cli.serve", "Run the service.", "Site"),
     "db": Entry("hpcplat.cli.db", "The service's database.", "Site"),
     "top": Entry("hpcplat.cli.top", "Queue, GPUs and progress, live.", "Jobs"),
+    "login": Entry("hpcplat.cli.login", "Use a site's service.", "Site"),
+    "logout": Entry("hpcplat.cli.logout", "Forget it again.", "Site"),
     "doctor": Entry(
         "hpcplat.cli.doctor", "Check the site and your place in it.", "Site"
     ),
