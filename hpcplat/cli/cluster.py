@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from hpcplat import cluster
-from hpcplat.cluster import roots
+from hpcplat.cli import tables
+from hpcplat.cli.tables import Column
+from hpcplat.cluster import ClusterStatus, roots
 from hpcplat.cluster.spec import default_folder, plain_path
 from hpcplat.errors import InvalidError
 
@@ -25,6 +26,15 @@ Folder = Annotated[
     typer.Option("--folder", help="Where all of it lies.", show_default="by the name"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+COLUMNS = (
+    Column("NODE", lambda node: str(node["name"])),
+    Column("GPUS", lambda node: str(node["gpus"]) or "-"),
+    Column("STATE", lambda node: str(node["state"])),
+    Column("SLURMD", lambda node: str(node["pid"] or "dead"), right=True),
+    Column("PROCESSES", lambda node: str(node["processes"]), right=True),
+    Column("", lambda node: "spare" if node["is_spare"] else ""),
+)
 
 
 @app.command()
@@ -106,7 +116,8 @@ def env(*, name: Name = "local", folder: Folder = None, as_json: Json = False) -
 def kill_node(node: str, *, name: Name = "local", folder: Folder = None) -> None:
     """Kill all that a power cut would: the node's daemons and all that its jobs run."""
     count = cluster.find(_where(name, folder)).kill_node(node)
-    print(f"{node} is dead: {count} processes killed. Slurm finds out by itself.")
+    killed = "1 process" if count == 1 else f"{count} processes"
+    print(f"{node} is dead: {killed} killed. Slurm finds out by itself.")
 
 
 @app.command()
@@ -142,21 +153,18 @@ def _pair(line: str) -> tuple[str, str]:
     return name, value
 
 
-def _show(report: cluster.ClusterStatus) -> None:
-    console = Console()
-    title = f"{report.name}: Slurm {report.version}, partition {report.partition}"
-    table = Table(title=title, title_justify="left")
-    for heading in ("node", "GPUs", "state", "slurmd", "processes of jobs"):
-        table.add_column(heading)
-    for node in report.nodes:
-        pid = str(node.pid) if node.pid else "[red]dead[/red]"
-        name = f"{node.name} (spare)" if node.is_spare else node.name
-        table.add_row(name, node.gpus, node.state, pid, str(node.processes or ""))
-    console.print(table)
-    words = [
-        name if pid else f"[red]{name} (dead)[/red]"
+def _show(report: ClusterStatus) -> None:
+    """Print the nodes as a table; for a program one line each, and no more."""
+    rows = [dataclasses.asdict(node) for node in report.nodes]
+    if not tables.is_terminal():
+        print(tables.shown(rows, COLUMNS))
+        return
+    services = [
+        f"{name} {'is dead' if pid is None else pid}"
         for name, pid in report.services.items()
     ]
-    console.print("services:", ", ".join(words))
-    console.print("folder:  ", report.folder)
-    console.print("REST:    ", report.rest_url)
+    print(f"{report.name}: Slurm {report.version}, partition {report.partition}\n")
+    print(tables.shown(rows, COLUMNS))
+    print(f"\nservices  {', '.join(services)}")
+    print(f"REST      {report.rest_url}")
+    print(f"folder    {report.folder}")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
+import threading
+from collections.abc import Iterator
 from functools import partial
 
 from hpcplat.cluster import census
@@ -15,11 +18,25 @@ def take_down(folder: ClusterFolder) -> None:
     """Kill every process of the cluster in the folder, then remove the folder.
 
     Nothing is asked to end: what the cluster holds is thrown away, and a job gets
-    what a power cut would do to it.
+    what a power cut would do to it. A second Ctrl-C does not stop it half-way.
     """
-    census.kill_all(partial(census.members, folder.path))
-    if folder.path.exists():
-        shutil.rmtree(folder.path)
+    with _undisturbed():
+        census.kill_all(partial(census.members, folder.path))
+        if folder.path.exists():
+            shutil.rmtree(folder.path)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ignore Ctrl-C meanwhile; only the main thread hears it, and may say so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def remove_empty_parents(folder: ClusterFolder) -> None:

@@ -1,0 +1,76 @@
+"""The demo, as a newcomer runs it; and interrupted wherever it may be."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hpcplat.cluster import ClusterSpec, census, down
+from hpcplat.errors import ExitCode
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+
+@pytest.fixture
+def folder(new_spec: Callable[..., ClusterSpec]) -> Iterator[Path]:
+    folder = new_spec().folder
+    yield folder
+    down(folder)
+
+
+def command(folder: Path, *words: str) -> list[str]:
+    start = [sys.executable, "-m", "hpcplat.cli.main", "demo"]
+    return [*start, "--folder", str(folder), *words]
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(folder, *words), capture_output=True, text=True, check=True
+    )
+
+
+def test_ranks_on_two_nodes_each_with_its_gpu(folder: Path) -> None:
+    first = run(folder).stdout
+    assert [line.strip() for line in first.splitlines() if "rank " in line] == [
+        "rank 0 of 4 on n1: CUDA_VISIBLE_DEVICES=0",
+        "rank 1 of 4 on n1: CUDA_VISIBLE_DEVICES=1",
+        "rank 2 of 4 on n2: CUDA_VISIBLE_DEVICES=0",
+        "rank 3 of 4 on n2: CUDA_VISIBLE_DEVICES=1",
+    ]
+    assert "The job is COMPLETED." in first
+    again = run(folder).stdout
+    assert again == first.replace("Job 1 ", "Job 2 ")
+    assert run(folder, "--down").stdout == "The demo is gone.\n"
+    assert_nothing_is_left(folder)
+    assert run(folder, "--down").stdout == "No demo was there.\n"
+
+
+@pytest.mark.parametrize("moment", ["Slurm", "Job"])
+def test_ctrl_c_leaves_nothing(folder: Path, moment: str) -> None:
+    """As soon as the line that begins with this word is printed."""
+    environment = {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as demo:
+        assert demo.stdout
+        while not demo.stdout.readline().startswith(moment):
+            assert demo.poll() is None
+        demo.send_signal(signal.SIGINT)
+        _, complaint = demo.communicate(timeout=60)
+    assert demo.returncode == ExitCode.INTERRUPTED
+    assert "Traceback" not in complaint
+    assert_nothing_is_left(folder)
+
+
+def assert_nothing_is_left(folder: Path) -> None:
+    assert not folder.exists()
+    assert not census.members(folder)
