@@ -32,6 +32,9 @@ FAMILIES = ("gpt", "llama")
 class DataSettings(Record):
     """Which tokens, in which order."""
 
+    root: str | None = Field(
+        default=None, description="The folder of all datasets; your own if not given."
+    )
     sequence_length: Count | None = Field(
         default=None, description="Tokens a sample; the model's maximum if not given."
     )

@@ -107,9 +107,9 @@ def hash_of(ids: NDArray[np.int64], position: int, share: Share) -> tuple[int, i
     mixed ^= ids.astype(np.uint64) * np.uint64(0xD1342543DE82EF95)
     mixed ^= mixed >> np.uint64(32)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    total = int(mixed.sum(dtype=np.uint64))
-    mask = (1 << HASH_BITS) - 1
-    return (total >> 8) & mask, (total >> 36) & mask
+    modulus = 1 << HASH_BITS
+    low, high = mixed >> np.uint64(8), mixed >> np.uint64(38)
+    return int(low.sum() % modulus), int(high.sum() % modulus)
 
 
 def joined_hash(sums: Sequence[float]) -> str:

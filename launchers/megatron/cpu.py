@@ -198,6 +198,9 @@ def _answer_cuda_names(
 def _cuda_names(hits: Hits | None) -> Iterator[None]:
     """Let tensors say that they are CUDA's, and be their own ``cuda()``."""
     real_cuda, real_type = torch.Tensor.cuda, torch.Tensor.type
+    if real_type.__name__ == "type_name":  # one of the functions called another
+        yield
+        return
 
     def type_name(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         found = real_type(self, *args, **kwargs)

@@ -64,17 +64,17 @@ def bare(module: Any) -> Any:  # noqa: ANN401 - Megatron's wrappers are untyped
 
 
 def shards(
-    prefix: str, parameter: Parameter, tensor: torch.Tensor, start: int = 0
+    prefix: str, parameter: Parameter, tensor: torch.Tensor, start: int | None = None
 ) -> Iterator[Shard]:
     """Yield the shards of a tensor that goes with a parameter, such as its moments.
 
-    ``tensor`` holds elements ``start`` … of the parameter, flattened; all of them, or
-    the range that this replica owns in the distributed optimizer. ``prefix`` goes
-    before the logical key.
+    ``tensor`` holds all elements of the parameter, as every replica does; or, with
+    ``start``, those from there on that this replica alone owns (the distributed
+    optimizer). ``prefix`` goes before the logical key.
     """
-    flat = tensor.detach().view(-1)
+    flat, owned = tensor.detach().view(-1), start is not None
+    start = start or 0
     end = start + flat.numel()
-    owned = flat.numel() < parameter.tensor.numel()
     for part in parameter.parts:
         first, last = max(part.first, start), min(part.last, end)
         if first < last or not flat.numel():

@@ -26,12 +26,13 @@ class Owned:
     """What the optimizer keeps for a parameter: which elements, and their state.
 
     ``main`` is what AdamW updates: the parameter itself, its fp32 copy, or the part of
-    it that this replica owns; ``start`` is where it begins in the flat parameter.
+    it that this replica owns; ``start`` is where that part begins in the flat parameter
+    (None: every replica has all of it).
     """
 
     parameter: torch.Tensor
     main: torch.Tensor
-    start: int
+    start: int | None
     state: dict[str, Any]
 
     @property
@@ -80,22 +81,25 @@ def owned(optimizer: Any) -> Iterator[Owned]:  # noqa: ANN401
             yield Owned(parameter, main, start, one.optimizer.state[main])
 
 
-def _pairs(one: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor, int]]:  # noqa: ANN401
+Pair = tuple[torch.Tensor, torch.Tensor, int | None]
+
+
+def _pairs(one: Any) -> Iterator[Pair]:  # noqa: ANN401
     if hasattr(one, "shard_fp32_from_float16_groups"):  # the distributed optimizer
         yield from _split_pairs(one)
     elif hasattr(one, "fp32_from_float16_groups"):
         for group, copies in zip(
             one.float16_groups, one.fp32_from_float16_groups, strict=True
         ):
-            yield from ((p, main, 0) for p, main in zip(group, copies, strict=True))
+            yield from ((p, main, None) for p, main in zip(group, copies, strict=True))
         for group in one.fp32_from_fp32_groups:
-            yield from ((p, p, 0) for p in group)
+            yield from ((p, p, None) for p in group)
     else:
         for group in one.optimizer.param_groups:
-            yield from ((p, p, 0) for p in group["params"])
+            yield from ((p, p, None) for p in group["params"])
 
 
-def _split_pairs(one: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor, int]]:  # noqa: ANN401
+def _split_pairs(one: Any) -> Iterator[Pair]:  # noqa: ANN401
     kinds = (
         (one.model_float16_groups, one.shard_fp32_from_float16_groups),
         (one.model_fp32_groups, one.shard_fp32_groups),

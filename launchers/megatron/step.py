@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, NamedTuple
 
 import torch
@@ -24,10 +25,11 @@ from launchers.megatron.schedule import learning_rate
 
 
 class Signals(NamedTuple):
-    """What a rank tells all others with each step: asked to stop; a save failed."""
+    """What a rank tells all others with each step: stop, a save failed, save now."""
 
     stop: bool = False
     save_failed: bool = False
+    save: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class StepResult:
     """What a step gave. ``updated`` is False where the update was left out.
 
     ``loss`` is the mean over the global batch; ``grad_norm`` is before clipping, None
-    without an update; ``signals`` are true if any rank's are.
+    without an update; ``signals`` are true if any rank's are. ``data_seconds`` is how
+    long this rank waited for its samples.
     """
 
     loss: float
@@ -45,6 +48,7 @@ class StepResult:
     samples: str
     updated: bool
     signals: Signals
+    data_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -102,15 +106,18 @@ def train_step(
     for chunk in live.chunks:
         chunk.zero_grad_buffer()
     live.optimizer.zero_grad()
+    begun = monotonic()
     ids = live.batches.ids(position)
-    losses = _passes(live, live.batches.read(ids), forward_only=False)
+    micro = live.batches.read(ids)
+    waited = monotonic() - begun
+    losses = _passes(live, micro, forward_only=False)
     facts = _agree(live, losses, hash_of(ids, position, live.batches.share), signals)
     updated, norm = False, None
     if math.isfinite(facts.loss):
         adam.set_learning_rate(live.optimizer, rate, settings.optimizer.weight_decay)
         updated, norm = _update(live)
     return StepResult(
-        facts.loss, norm, rate, scale, facts.samples, updated, facts.signals
+        facts.loss, norm, rate, scale, facts.samples, updated, facts.signals, waited
     )
 
 
@@ -181,19 +188,20 @@ def _agree(
     signals: Signals,
 ) -> _Facts:
     """Let all ranks know the loss, the samples' hash and the signals: one collective."""
-    values = torch.zeros(5, dtype=torch.float64, device=live.device)
+    values = torch.zeros(6, dtype=torch.float64, device=live.device)
     if live.speaks and live.is_last_stage and losses:
         values[0] = torch.stack(list(losses)).double().sum()
     if live.speaks and live.place.pipeline == 0:
         values[1], values[2] = float(hashes[0]), float(hashes[1])
-    values[3], values[4] = float(signals.stop), float(signals.save_failed)
+    for place, told in enumerate(signals, 3):
+        values[place] = float(told)
     dist.all_reduce(values)
     found = values.tolist()
     passes = live.micro_batches * live.batches.share.count
     return _Facts(
         found[0] / passes,
         joined_hash(found[1:3]),
-        Signals(found[3] > 0, found[4] > 0),
+        Signals(*(total > 0 for total in found[3:])),
     )
 
 

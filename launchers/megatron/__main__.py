@@ -1,0 +1,34 @@
+"""Start of one rank: ``python -I -m launchers.megatron SPEC`` in an hpcplat job."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+from hpcplat.allocation import rank_placement
+from hpcplat.errors import ExitCode, HpcplatError
+from hpcplat.jobs import read_spec
+from launchers.megatron.run import train
+
+
+def main(arguments: list[str]) -> int:
+    """Run one rank; ``arguments`` name the job spec. Returns the exit code."""
+    # Megatron's overlap of tensor-parallel communication relies on one queue; it warns
+    # otherwise, on CPUs too. Torch warns of names that Megatron still uses.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    warnings.filterwarnings(
+        "ignore", category=FutureWarning, module="torch.distributed"
+    )
+    warnings.filterwarnings("ignore", category=UserWarning, module="megatron.core")
+    try:
+        place = rank_placement()
+        return train(read_spec(Path(arguments[0])), place)
+    except HpcplatError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return ExitCode.MENDABLE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

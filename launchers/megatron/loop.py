@@ -1,0 +1,252 @@
+"""The loop of a training run: steps, checkpoints, evaluations, and how it ends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from hpcplat.checkpoints.checkpointer import Checkpointer, Outcome
+from hpcplat.checkpoints.manifest import Origin
+from hpcplat.checkpoints.writing import Facts
+from hpcplat.errors import ConflictError
+from hpcplat.journal import Entry, Journal
+from hpcplat.signals import Asked, RankExit
+from launchers.megatron.cadence import Cadence
+from launchers.megatron.resume import Resumed, find, resume
+from launchers.megatron.state import extras, rng_shards, settle, state_shards
+from launchers.megatron.step import (
+    Live,
+    Signals,
+    StepResult,
+    evaluate,
+    train_step,
+)
+from launchers.megatron.telemetry import Telemetry
+
+# After so many bad steps in a row, or so many returns, something is wrong with the run.
+MOST_BAD_STEPS = 10
+MOST_RETURNS = 3
+
+
+class LossNotFiniteError(ConflictError):
+    """The loss or the gradients are no numbers: at which step, on which samples."""
+
+
+@dataclass(slots=True)
+class Loop:
+    """A run in progress: what was done, and what it is done with.
+
+    ``step`` counts steps done; ``samples`` says where the order of samples goes on.
+    ``journal`` is rank 0's.
+    """
+
+    live: Live
+    checkpointer: Checkpointer
+    cadence: Cadence
+    telemetry: Telemetry
+    asked: Asked
+    origin: Origin
+    journal: Journal | None = None
+    step: int = 0
+    samples: int = 0
+    saved_step: int = -1
+    bad_steps: int = 0
+    returns: int = 0
+    save_failed: bool = False
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self.checkpointer.rank
+
+    def begin(self) -> None:
+        """Go on from the newest whole checkpoint, if there is one."""
+        found = find(self.checkpointer.folder, self._tell_rejected)
+        if found is not None:
+            self._take_up(resume(self.live, found, self.origin.dataset_digest or ""))
+        self.telemetry.restart_clock()
+
+    def run(self) -> int:
+        """Train to the last step, or until asked to stop; returns the exit code."""
+        settings = self.live.training.settings
+        while self.step < settings.steps:
+            result = train_step(self.live, self.step, self.samples, self._signals())
+            self._after(result)
+            if result.signals.stop:
+                return self._stop()
+        return self._finish()
+
+    def _after(self, result: StepResult) -> None:
+        if result.signals.save_failed:
+            self.checkpointer.abandon()
+        self._look_at_saves()
+        if _is_bad(result):
+            self._bad_step(result)
+            return
+        self.bad_steps = 0
+        self._done(result)
+        if result.signals.save or self._is_due_by_step():
+            self.save()
+        self._evaluate_if_due()
+
+    def _done(self, result: StepResult) -> None:
+        self.step += 1
+        self.samples += self.live.batches.batch
+        self.metrics = {"loss": result.loss}
+        if self.journal is not None:
+            norm = math.nan if result.grad_norm is None else result.grad_norm
+            self.journal.record(
+                Entry(
+                    self.step,
+                    result.samples,
+                    result.loss,
+                    norm,
+                    result.learning_rate,
+                    result.loss_scale,
+                )
+            )
+        self.telemetry.step(self.step, result)
+
+    def _signals(self) -> Signals:
+        """Return what this rank tells the others with the next step."""
+        automatic = self.cadence.every == "auto" and self.rank == 0
+        due = automatic and self.cadence.due(self.step) and not self.checkpointer.busy
+        save, self.asked.save = self.asked.save or due, False
+        failed, self.save_failed = self.save_failed, False
+        return Signals(self.asked.stop, failed, save)
+
+    def _is_due_by_step(self) -> bool:
+        return self.cadence.every != "auto" and self.cadence.due(self.step)
+
+    def save(self) -> None:
+        """Start to save the state after the steps done so far."""
+        settle(self.live)
+        facts = Facts(
+            step=self.step,
+            samples=self.samples,
+            origin=self.origin,
+            extras=extras(self.live),
+            metrics=self.metrics,
+        )
+        shards = state_shards(self.live) + rng_shards(self.live.place)
+        stall = self.checkpointer.save(facts, shards)
+        self.cadence.saved(stall)
+        self.saved_step = self.step
+        self.telemetry.metrics(self.step, checkpoint_stall_seconds=stall)
+
+    def _look_at_saves(self) -> None:
+        for outcome in self.checkpointer.outcomes():
+            self.save_failed |= outcome.path is None
+            self._tell_saved(outcome)
+
+    def _tell_saved(self, outcome: Outcome) -> None:
+        if outcome.path is None:
+            self.telemetry.event(
+                "checkpoint-failed",
+                f"The checkpoint of step {outcome.step} failed: {outcome.reason}",
+                step=outcome.step,
+            )
+        else:
+            self.telemetry.event(
+                "checkpoint-saved",
+                f"Checkpoint of step {outcome.step}: {outcome.nbytes / 1e6:.1f} MB by "
+                f"this rank in {outcome.seconds:.2f} s, held the step up for "
+                f"{outcome.stall * 1e3:.0f} ms.",
+                step=outcome.step,
+                path=str(outcome.path),
+            )
+
+    def _bad_step(self, result: StepResult) -> None:
+        first, last = self.samples, self.samples + self.live.batches.batch - 1
+        what = (
+            f"The {'loss' if not math.isfinite(result.loss) else 'gradient norm'} of "
+            f"step {self.step + 1} is not finite (samples {first} to {last} of the "
+            "order)."
+        )
+        policy = self.live.training.settings.on_nan
+        self.bad_steps += 1
+        if policy == "stop" or self.bad_steps > MOST_BAD_STEPS:
+            raise LossNotFiniteError(
+                what, "Look at these samples, lower the rate, or set on_nan."
+            )
+        if policy == "skip":
+            self.telemetry.event("step-skipped", f"{what} The step is left out.")
+            self._done(result)
+        else:
+            self._go_back(what)
+
+    def _go_back(self, what: str) -> None:
+        """Return to the newest checkpoint, and leave out the samples since then."""
+        self.returns += 1
+        self.checkpointer.wait()
+        found = find(self.checkpointer.folder, self._tell_rejected)
+        if found is None or self.returns > MOST_RETURNS:
+            raise LossNotFiniteError(what, "There is nothing good to go back to.")
+        onward = self.samples + self.live.batches.batch
+        self._take_up(resume(self.live, found, self.origin.dataset_digest or ""))
+        if self.journal is not None:
+            self.journal.forget_after(self.step)
+        self.telemetry.event(
+            "rolled-back",
+            f"{what} Back to step {self.step}; samples {self.samples} to {onward - 1} "
+            "are left out.",
+            step=self.step,
+        )
+        self.samples = onward
+
+    def _take_up(self, found: Resumed) -> None:
+        self.step, self.samples = found.step, found.samples
+        self.saved_step = found.step
+        how = "same layout" if found.same_layout else "another layout"
+        proven = self.live.training.settings.prove_resume
+        self.telemetry.event(
+            "resumed",
+            f"Resumed after step {found.step} from {found.path.name} ({how})"
+            + (": every digest is that of the save." if proven else "."),
+            step=found.step,
+            samples=found.samples,
+            same_layout=found.same_layout,
+        )
+
+    def _tell_rejected(self, rejected: object) -> None:
+        self.telemetry.event("checkpoint-rejected", str(rejected))
+
+    def _evaluate_if_due(self) -> None:
+        settings = self.live.training.settings.evaluation
+        if self.live.validation is None or not settings.every:
+            return
+        if self.step % settings.every == 0:
+            loss = evaluate(self.live, settings.batches)
+            self.metrics["validation_loss"] = loss
+            self.telemetry.metrics(self.step, validation_loss=loss)
+            self.telemetry.restart_clock()
+
+    def _stop(self) -> int:
+        self._save_last()
+        self.telemetry.event(
+            "training-stopped",
+            f"Stopped after step {self.step} as asked"
+            + (f" by {self.asked.by}." if self.asked.by else "."),
+            step=self.step,
+        )
+        return RankExit.STOPPED_EARLY
+
+    def _finish(self) -> int:
+        self._save_last()
+        self.telemetry.event(
+            "training-finished", f"Finished {self.step} steps.", step=self.step
+        )
+        return 0
+
+    def _save_last(self) -> None:
+        """Save what is not saved yet, and see every save through."""
+        if self.saved_step != self.step:
+            self.save()
+        self.checkpointer.wait()
+        self._look_at_saves()
+
+
+def _is_bad(result: StepResult) -> bool:
+    norm = result.grad_norm
+    return not math.isfinite(result.loss) or (norm is not None and math.isnan(norm))

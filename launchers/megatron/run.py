@@ -1,0 +1,184 @@
+"""One rank of a training run, from its spec to its exit code."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from hpcplat import datasets
+from hpcplat.allocation import RankPlacement
+from hpcplat.checkpoints.checkpointer import Checkpointer
+from hpcplat.checkpoints.folder import Retention, free_bytes
+from hpcplat.checkpoints.manifest import Origin
+from hpcplat.errors import InvalidError
+from hpcplat.jobs import JobSpec
+from hpcplat.journal import Conditions, Journal
+from hpcplat.parallel import Allocation, RankPlace
+from hpcplat.parallel_rules import check
+from hpcplat.signals import Asked
+from hpcplat.training import Training, training_of
+from launchers.megatron import model, optimizer
+from launchers.megatron.batches import Batches, Share, check_data
+from launchers.megatron.cadence import Cadence
+from launchers.megatron.config import is_deterministic
+from launchers.megatron.groups import device, joined, make_deterministic, shared_word
+from launchers.megatron.loop import Loop
+from launchers.megatron.state import rng_shards, state_shards
+from launchers.megatron.step import Live, connect
+from launchers.megatron.telemetry import Telemetry
+
+# Stated tolerances for steps run again on another layout (docs/explanation).
+LOSS_TOLERANCE = {"fp32": 1e-5, "bf16": 2e-3, "fp16": 2e-3}
+NORM_TOLERANCE = {"fp32": 1e-3, "bf16": 5e-2, "fp16": 5e-2}
+
+
+def train(spec: JobSpec, place: RankPlacement) -> int:
+    """Train what the spec asks for; returns the exit code of this rank.
+
+    Raises HpcplatError for what cannot be trained, or must not go on.
+    """
+    asked = Asked()
+    asked.listen()
+    training = _on_these_machines(training_of(spec), place)
+    if is_deterministic(training):
+        make_deterministic()
+    version = _dataset(training)
+    with joined(training, place) as coordinates:
+        live = _live(training, coordinates, version)
+        loop = _loop(live, place, asked, _origin(spec, training, place, version))
+        try:
+            loop.begin()
+            gc.collect()
+            gc.freeze()  # what lives to the end need not be looked at again and again
+            return loop.run()
+        finally:
+            loop.telemetry.close()
+
+
+def _on_these_machines(training: Training, place: RankPlacement) -> Training:
+    """Return the training on the ranks that there are (fewer after a shrink)."""
+    allocation = Allocation(
+        nodes=max(place.world_size // place.local_world_size, 1),
+        ranks_per_node=place.local_world_size,
+    )
+    check(training.plan(allocation))
+    return replace(training, allocation=allocation)
+
+
+def _dataset(training: Training) -> datasets.DatasetVersion:
+    if training.dataset is None:
+        raise InvalidError("The spec names no dataset.", "Give data: name@version.")
+    return datasets.open(training.dataset, training.settings.data.root)
+
+
+def _live(
+    training: Training, place: RankPlace, version: datasets.DatasetVersion
+) -> Live:
+    data = training.settings.data
+    share = Share(place.data, training.layout.data(training.allocation.world))
+    batches = _batches(training, version, data.train_split, share)
+    check_data(training, batches.windows)
+    chunks = model.build(training)
+    live = Live(
+        training=training,
+        place=place,
+        chunks=chunks,
+        optimizer=optimizer.build(training, chunks),
+        batches=batches,
+        device=device(),
+    )
+    if training.settings.evaluation.every:
+        split = data.validation_split
+        live.validation = _batches(training, version, split, share)
+        check_data(training, live.validation.windows)
+    connect(live)
+    return live
+
+
+def _batches(
+    training: Training, version: datasets.DatasetVersion, split: str, share: Share
+) -> Batches:
+    settings = training.settings
+    windows = datasets.TokenWindows(version.split(split), training.sequence_length)
+    order = datasets.Cursor(
+        max(len(windows), 1), settings.data.seed, dataset=version.digest
+    )
+    batch = settings.batch
+    return Batches(windows, order, share, batch.global_size, batch.micro_size, device())
+
+
+def _loop(live: Live, place: RankPlacement, asked: Asked, origin: Origin) -> Loop:
+    training = live.training
+    wanted = training.checkpoint
+    folder = Path(wanted.folder or place.run_folder.checkpoints)
+    checkpointer = Checkpointer(
+        folder,
+        shared_word(secrets.token_hex(4)),
+        place.rank,
+        place.world_size,
+        Retention(wanted.keep_last, wanted.keep_every),
+    )
+    _check_space(live, checkpointer)
+    journal = None
+    if place.rank == 0 and training.settings.prove_resume:
+        journal = Journal(place.run_folder.journal, _conditions(training, place))
+    return Loop(
+        live=live,
+        checkpointer=checkpointer,
+        cadence=Cadence(wanted.every, place.world_size),
+        telemetry=Telemetry(training, place),
+        asked=asked,
+        origin=origin,
+        journal=journal,
+    )
+
+
+def _check_space(live: Live, checkpointer: Checkpointer) -> None:
+    """Get the memory for saves, and refuse to start where not one of them would fit."""
+    own = checkpointer.reserve(state_shards(live) + rng_shards(live.place))
+    total = torch.tensor([float(own)], dtype=torch.float64, device=live.device)
+    dist.all_reduce(total)
+    checkpointer.folder.mkdir(parents=True, exist_ok=True)
+    free = free_bytes(checkpointer.folder)
+    if free < total.item():
+        raise InvalidError(
+            f"A checkpoint has {total.item() / 1e9:.2f} GB, "
+            f"{checkpointer.folder} has {free / 1e9:.2f} GB left.",
+            "Make room, or set checkpoint.folder.",
+        )
+
+
+def _conditions(training: Training, place: RankPlacement) -> Conditions:
+    precision = training.settings.precision.format
+    return Conditions(
+        layout=json.dumps(training.layout.model_dump(mode="json"), sort_keys=True),
+        world=place.world_size,
+        exact=is_deterministic(training),
+        precision=precision,
+        loss_tolerance=LOSS_TOLERANCE[precision],
+        norm_tolerance=NORM_TOLERANCE[precision],
+    )
+
+
+def _origin(
+    spec: JobSpec,
+    training: Training,
+    place: RankPlacement,
+    version: datasets.DatasetVersion,
+) -> Origin:
+    return Origin(
+        world_size=place.world_size,
+        layout=training.layout.model_dump(mode="json"),
+        dataset=training.dataset,
+        dataset_digest=version.digest,
+        spec=hashlib.sha256(spec.model_dump_json().encode()).hexdigest(),
+        job=place.job_key,
+        attempt=place.attempt,
+    )
