@@ -10,9 +10,11 @@ import typer
 
 from hpcplat.datasets.store import default_root
 from hpcplat.errors import InvalidError
-from storage.ingest.options import Splitting, TextOptions
-from storage.ingest.run import Target, ingest_text
+from storage.ingest.options import IngestOptions, Splitting, TextOptions
+from storage.ingest.run import Plan, Target
+from storage.ingest.run import ingest as run_ingest
 from storage.ingest.splits import parse_splits
+from storage.ingest.tokens import TextRecipe, checked
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -52,9 +54,12 @@ def ingest(  # noqa: PLR0913 (one for each option of the command)
         field=field,
         per=per,
         tokenizer=tokenizer,
+    )
+    asked = IngestOptions(
         deduplicate=deduplicate,
         splitting=Splitting(fractions=parse_splits(split or [])),
     )
     target = Target(root or default_root(), name, tag or ())
-    manifest = ingest_text(found, options, target, processes=processes)
+    plan = Plan.of(TextRecipe(checked(options)), asked, found)
+    manifest = run_ingest(plan, target, processes=processes)
     print(f"{name}@{manifest.digest[:12]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import math
 import os
 import shutil
 import socket
@@ -13,7 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hpcplat import files
+from hpcplat.datasets.codecs import compressors
 from hpcplat.datasets.manifest import (
     FILE_NAME,
     ArraySchema,
@@ -22,9 +26,11 @@ from hpcplat.datasets.manifest import (
     Kind,
     Manifest,
     SplitSchema,
+    read_manifest,
 )
 from hpcplat.datasets.names import LATEST, DatasetPaths, check_name
-from hpcplat.errors import ConflictError
+from hpcplat.errors import ConflictError, InvalidError
+from storage.layout import SHARD_BYTES, layout_of
 from storage.writing import ArrayWriter, entry_of
 
 
@@ -62,12 +68,31 @@ def _lock(handle: int, name: str) -> None:
 
 
 class Draft:
-    """A version that is being written: splits of arrays, extra files, then publish."""
+    """A version that is being written: splits of arrays, extra files, then publish.
 
-    def __init__(self, paths: DatasetPaths, label: str, kind: Kind) -> None:
+    ``parent`` is the digest of a version of the same dataset to add to; its arrays
+    are continued.
+    """
+
+    def __init__(
+        self,
+        paths: DatasetPaths,
+        label: str,
+        kind: Kind,
+        *,
+        parent: str = "",
+        shard_bytes: int = SHARD_BYTES,
+    ) -> None:
         self.folder = paths.drafts / label
         self._paths = paths
         self._kind: Kind = kind
+        self._shard_bytes = shard_bytes
+        self.parent = read_manifest(paths.version(parent)) if parent else None
+        if self.parent is not None and self.parent.content.kind != kind:
+            raise InvalidError(
+                f"The dataset holds {self.parent.content.kind}, not {kind}.",
+                "Choose another name.",
+            )
         self._arrays: dict[str, dict[str, ArrayWriter]] = {}
         self._samples: dict[str, int] = {}
         self._files: dict[str, FileEntry] = {}
@@ -75,9 +100,50 @@ class Draft:
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True)
 
-    def add_array(self, split: str, name: str, writer: ArrayWriter) -> None:
-        """Add an array, whose folder must be ``folder/split/name``."""
+    def array(
+        self,
+        split: str,
+        name: str,
+        dtype: np.dtype[Any],
+        row_shape: tuple[int, ...] = (),
+        compressor: str = "none",
+    ) -> ArrayWriter:
+        """Begin an array; it holds the parent's rows already, if there is a parent."""
+        path = f"{check_name(split, 'split')}/{check_name(name, 'array')}"
+        writer = self._continued(path, dtype, row_shape)
+        if writer is None:
+            row_bytes = dtype.itemsize * math.prod(row_shape)
+            writer = ArrayWriter(
+                self.folder / path,
+                dtype,
+                row_shape,
+                layout=layout_of(max(row_bytes, 1), shard_bytes=self._shard_bytes),
+                compressors=compressors(compressor, dtype.itemsize),
+            )
         self._arrays.setdefault(split, {})[name] = writer
+        return writer
+
+    def _continued(
+        self, path: str, dtype: np.dtype[Any], row_shape: tuple[int, ...]
+    ) -> ArrayWriter | None:
+        """Begin with the parent's array, if it has this one."""
+        if self.parent is None:
+            return None
+        split, _, name = path.partition("/")
+        known = self.parent.content.splits.get(split)
+        if known is None or name not in known.arrays:
+            return None
+        old = known.arrays[name]
+        if (old.dtype, old.shape[1:]) != (dtype.name, row_shape):
+            raise InvalidError(
+                f"{path} holds {old.dtype} {old.shape[1:]}, not {dtype.name} {row_shape}.",
+                "Append data of the same type and shape, or make a new dataset.",
+            )
+        files_of = self.parent.content.files.items()
+        prefix = f"{path}/"
+        entries = {n[len(prefix) :]: e for n, e in files_of if n.startswith(prefix)}
+        folder = self._paths.version(self.parent.digest) / path
+        return ArrayWriter.continuing(self.folder / path, folder, entries)
 
     def set_samples(self, split: str, samples: int) -> None:
         """Say how many documents, images or rows a split holds."""
@@ -100,24 +166,36 @@ class Draft:
         attributes: Mapping[str, Any],
         provenance: Mapping[str, Any],
         *,
-        parent: str | None = None,
         tags: Sequence[str] = (),
     ) -> Manifest:
         """Finish all arrays and make the version visible by one rename.
 
         The same content again is the same version: then only the tags move.
         """
+        self._keep_untouched_splits()
         splits = {name: self._close_split(name) for name in self._arrays}
         self._add_groups({"hpcplat": {"kind": self._kind, **attributes}})
         content = Content(
             kind=self._kind, attributes=attributes, splits=splits, files=self._files
         )
+        parent = None if self.parent is None else self.parent.digest
         manifest = Manifest(content=content, provenance=provenance, parent=parent)
         files.write_whole(self.folder / FILE_NAME, manifest.to_json(), 0o444)
         self._rename(manifest.digest)
         for tag in (*tags, LATEST):
             write_tag(self._paths, tag, manifest.digest)
         return manifest
+
+    def _keep_untouched_splits(self) -> None:
+        """Bring over the parent's splits to which nothing was added."""
+        if self.parent is None:
+            return
+        for split, schema in self.parent.content.splits.items():
+            if split in self._arrays:
+                continue
+            for name, array in schema.arrays.items():
+                self.array(split, name, np.dtype(array.dtype), array.shape[1:])
+            self.set_samples(split, schema.samples)
 
     def _close_split(self, split: str) -> SplitSchema:
         schemas = {}
@@ -134,7 +212,7 @@ class Draft:
             self.add_file(f"{folder}zarr.json", text.encode())
 
     def _rename(self, digest: str) -> None:
-        for path in self.folder.rglob("*"):
+        for path in (self.folder, *self.folder.rglob("*")):
             if path.is_dir():
                 files.sync_folder(path)
             elif path.stat().st_mode & 0o222:

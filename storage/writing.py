@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcplat import files
+from hpcplat.datasets.array import Array
 from hpcplat.datasets.array_format import ArrayFormat, Codec, to_zarr_json
 from hpcplat.datasets.codecs import encoder
 from hpcplat.datasets.manifest import FileEntry
@@ -118,6 +120,32 @@ class ArrayWriter:
         self._files: dict[str, FileEntry] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
+    @classmethod
+    def continuing(
+        cls, folder: Path, old: Path, old_files: Mapping[str, FileEntry]
+    ) -> ArrayWriter:
+        """Begin with all rows of the array in ``old``, whose full shards are shared.
+
+        ``old_files`` are its files by path under its folder. Shards become hard links
+        where the file system has them, else copies. Layout and codecs stay.
+        """
+        array = Array(old)
+        writer = cls(
+            folder,
+            array.dtype,
+            array.format.row_shape,
+            layout=Layout(array.format.chunk_rows, array.format.shard_rows),
+            compressors=array.format.compressors,
+            attributes=array.format.attributes,
+        )
+        full = len(array) // array.format.shard_rows
+        for key in map(array.format.shard_key, range(full)):
+            link_or_copy(old / key, folder / key)
+            writer._files[key] = old_files[key]
+        writer._rows = full * array.format.shard_rows
+        writer.append(array.slice(writer._rows, len(array)))
+        return writer
+
     @property
     def rows(self) -> int:
         """Rows appended so far."""
@@ -216,6 +244,14 @@ class ArrayWriter:
         number = (self._rows - 1) // self._format.shard_rows
         self._files[self._format.shard_key(number)] = self._shard.close()
         self._shard = None
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Share a file that never changes by a hard link, or copy it."""
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without hard links
+        shutil.copyfile(source, target)
 
 
 def entry_of(content: bytes) -> FileEntry:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 from hpcplat.errors import InvalidError
 from storage.ingest.options import TextOptions
-from storage.ingest.sources import Piece, needs, opened
+from storage.ingest.sources import Piece, is_url, needs, opened, without_secrets
 
 SUFFIXES = (".txt", ".md", ".jsonl", ".ndjson", ".parquet")
+PACKINGS = ("", ".gz", ".zst")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,20 @@ class Document:
     text: str
     fields: Mapping[str, Any]
     replaced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where something was read, for messages; the line is counted only for them."""
+
+    piece: Piece
+    number: int
+
+    def __str__(self) -> str:
+        name = without_secrets(self.piece.path)
+        if kind_of(self.piece.path) == "parquet":
+            return f"{name}, row {self.number}"
+        return f"{name}, line {lines_before(self.piece) + self.number}"
 
 
 def kind_of(path: str) -> str:
@@ -33,11 +48,10 @@ def kind_of(path: str) -> str:
 
 def can_be_cut(path: str, options: TextOptions) -> bool:
     """Say whether a source can be read from the middle of its lines."""
-    plain = not path.endswith((".gz", ".zst")) and "://" not in path
-    lines = kind_of(path) == "jsonl" or (
-        kind_of(path) == "text" and options.per == "line"
-    )
-    return plain and lines
+    if is_url(path) or path.endswith((".gz", ".zst")):
+        return False
+    kind = kind_of(path)
+    return kind == "jsonl" or (kind == "text" and options.per == "line")
 
 
 def documents(piece: Piece, options: TextOptions) -> Iterator[Document]:
@@ -49,58 +63,48 @@ def documents(piece: Piece, options: TextOptions) -> Iterator[Document]:
 
 
 def _of_text(piece: Piece, options: TextOptions) -> Iterator[Document]:
+    name = without_secrets(piece.path)
     if options.per == "line":
-        for number, line in _lines(piece):
-            stripped = line.rstrip(b"\r\n")
-            yield _decoded(stripped, {}, _place(piece, number), options)
+        for number, line in lines(piece):
+            place = _Place(piece, number)
+            text, replaced = _decoded(line.rstrip(b"\r\n"), place, options)
+            yield Document(text, {"path": name}, replaced)
         return
     with opened(piece.path) as file:
-        yield _decoded(file.read(), {"path": piece.path}, piece.path, options)
+        raw = file.read()
+    text, replaced = _decoded(raw, _Place(piece, 1), options)
+    yield Document(text, {"path": name}, replaced)
 
 
 def _of_jsonl(piece: Piece, options: TextOptions) -> Iterator[Document]:
-    for number, line in _lines(piece):
+    for number, line in lines(piece):
         if not line.strip():
             continue
-        place = _place(piece, number)
-        whole = _decoded(line, {}, place, options)
+        place = _Place(piece, number)
+        text, replaced = _decoded(line, place, options)
         try:
-            record = json.loads(whole.text)
-            text = record[options.field]
+            record = json.loads(text)
         except ValueError as error:
             raise InvalidError(
                 f"{place} is not JSON ({error}).", "Mend or remove the line."
             ) from error
-        except (KeyError, TypeError) as error:
-            raise InvalidError(
-                f"{place} has no field {options.field!r}.",
-                "Name the text's field with --field.",
-            ) from error
-        yield _document(text, record, place, whole.replaced)
+        yield _document(record, options.field, place, replaced)
 
 
 def _of_parquet(piece: Piece, options: TextOptions) -> Iterator[Document]:
-    parquet = needs("pyarrow.parquet")
+    name = without_secrets(piece.path)
     with opened(piece.path) as raw:
-        try:
-            table = parquet.ParquetFile(raw)
-            batches = table.iter_batches()
-            names = table.schema_arrow.names
-        except (ValueError, OSError) as error:
+        table = parquet_file(name, raw)
+        if options.field not in table.schema_arrow.names:
             raise InvalidError(
-                f"{piece.path} is not a Parquet file ({error}).", "Check the source."
-            ) from error
-        if options.field not in names:
-            raise InvalidError(
-                f"{piece.path} has no column {options.field!r}.",
-                f"It has: {', '.join(names)}. Name one with --field.",
+                f"{name} has no column {options.field!r}.",
+                f"Name one with --field: {', '.join(table.schema_arrow.names)}.",
             )
-        row = 0
-        for batch in batches:
+        number = 0
+        for batch in table.iter_batches():
             for record in batch.to_pylist():
-                row += 1
-                place = f"{piece.path}, row {row}"
-                yield _document(record[options.field], record, place, 0)
+                number += 1
+                yield _document(record, options.field, _Place(piece, number), 0)
 
 
 _READERS: Mapping[str, Callable[[Piece, TextOptions], Iterator[Document]]] = {
@@ -110,56 +114,62 @@ _READERS: Mapping[str, Callable[[Piece, TextOptions], Iterator[Document]]] = {
 }
 
 
-def _document(
-    text: object, fields: Mapping[str, Any], place: str, replaced: int
-) -> Document:
-    if not isinstance(text, str):
-        raise InvalidError(
-            f"{place}: the text is {type(text).__name__}, not a string.",
-            "Name the text's field with --field.",
-        )
-    return Document(text, fields, replaced)
-
-
-def _decoded(
-    raw: bytes, fields: Mapping[str, Any], place: str, options: TextOptions
-) -> Document:
+def parquet_file(name: str, raw: Any) -> Any:  # noqa: ANN401 (the library has no types)
+    """Open a Parquet file; raise InvalidError when it is none."""
     try:
-        return Document(raw.decode(), fields)
-    except UnicodeDecodeError as error:
-        if options.broken_text == "replace":
-            text = raw.decode(errors="replace")
-            bad = text.count("\ufffd") - raw.count("\ufffd".encode())
-            return Document(text, fields, bad)
-        line = raw.count(b"\n", 0, error.start) + 1
-        where = place if ", " in place else f"{place}, line {line}"
+        return needs("pyarrow.parquet").ParquetFile(raw)
+    except (ValueError, OSError) as error:
         raise InvalidError(
-            f"{where} is not UTF-8 (byte {error.start}: {error.reason}).",
-            "Convert the source, or count replacements: --broken-text replace.",
+            f"{name} is not a whole Parquet file ({error}).", "Check the source."
         ) from error
 
 
-def _place(piece: Piece, number: int) -> str:
-    if piece.start == 0:
-        return f"{piece.path}, line {number}"
-    return f"{piece.path}, line {number} after byte {piece.start}"
+def _document(record: Any, field: str, place: _Place, replaced: int) -> Document:  # noqa: ANN401
+    text = record.get(field) if isinstance(record, dict) else None
+    if not isinstance(text, str):
+        raise InvalidError(
+            f"{place} has no text in field {field!r}.",
+            "Name the text's field with --field.",
+        )
+    return Document(text, record, replaced)
 
 
-def _lines(piece: Piece) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that begin inside the piece, with their numbers from 1."""
+def _decoded(raw: bytes, place: _Place, options: TextOptions) -> tuple[str, int]:
+    """Return the text, and how many characters had to be replaced."""
+    try:
+        return raw.decode(), 0
+    except UnicodeDecodeError as error:
+        if options.broken == "replace":
+            text = raw.decode(errors="replace")
+            return text, text.count("\ufffd") - raw.count("\ufffd".encode())
+        inside = raw.count(b"\n", 0, error.start)
+        where = _Place(place.piece, place.number + inside)
+        raise InvalidError(
+            f"{where} is not UTF-8 (byte {error.start}: {error.reason}).",
+            "Convert the source, or count replacements: --broken replace.",
+        ) from error
+
+
+def lines(piece: Piece) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that begin inside the piece, numbered from 1."""
+    whole = piece.start == 0 and piece.stop == piece.size
     with opened(piece.path) as file:
-        position = _seek_line(file, piece.start)
-        cut = piece.stop < piece.size or piece.start > 0
+        position = 0
+        if piece.start:
+            # The line that begins before the piece belongs to the one before.
+            file.seek(piece.start - 1)
+            position = piece.start - 1 + len(file.readline())
         for number, line in enumerate(file, 1):
-            if cut and position >= piece.stop:
+            if position >= piece.stop and not whole:
                 return
             position += len(line)
             yield number, line
 
 
-def _seek_line(file: IO[bytes], start: int) -> int:
-    """Go to the first line that begins at ``start`` or after; return where it is."""
-    if start == 0:
+def lines_before(piece: Piece) -> int:
+    """Count the lines of the source that begin before the piece."""
+    if not piece.start:
         return 0
-    file.seek(start - 1)
-    return start - 1 + len(file.readline())
+    with opened(piece.path) as file:
+        head = file.read(piece.start)
+    return head.count(b"\n") + (not head.endswith(b"\n"))

@@ -1,28 +1,27 @@
-"""What a text ingest was asked to do; equal options and sources give equal versions."""
+"""What an ingest was asked to do; equal options and sources give equal versions."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from hpcplat.datasets.tokenizer import BYTES
-from storage.ingest.sources import Piece
 
-# Raised whenever the same options would give another result than before.
-REVISION = 1
+Compressor = Literal["none", "blosc", "zstd"]
 
 
-class Splitting(BaseModel):
+class _Options(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Splitting(_Options):
     """How samples are dealt out: fractions by name; the rest is ``train``.
 
     ``key`` names a field: samples with the same value stay together. ``strata`` names
     a field whose values are all divided alike. ``seed`` deals otherwise.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     fractions: Mapping[str, float] = Field(default_factory=dict)
     key: str = ""
@@ -30,15 +29,14 @@ class Splitting(BaseModel):
     seed: int = 0
 
 
-class TextOptions(BaseModel):
+class TextOptions(_Options):
     """How text becomes tokens.
 
     ``field`` is the column of jsonl and parquet that holds the text; ``per`` says
-    what a document of a plain file is. Lengths are in characters. ``tokenizer`` is
-    ``bytes`` or the path of a tokenizer file; ``tokenizer_hash`` its content's.
+    what a document of a plain file is. Lengths are in characters (0: no limit).
+    ``where`` keeps what it is true of. ``tokenizer`` is ``bytes`` or the path of a
+    tokenizer file, ``tokenizer_hash`` its content's.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     field: str = "text"
     per: Literal["file", "line"] = "file"
@@ -47,14 +45,41 @@ class TextOptions(BaseModel):
     end_token: str = ""
     shortest: int = Field(default=1, ge=0)
     longest: int = Field(default=0, ge=0)
-    deduplicate: bool = False
     where: str = ""
-    broken_text: Literal["fail", "replace"] = "fail"
+    broken: Literal["fail", "replace"] = "fail"
+
+
+class ImageOptions(_Options):
+    """How pictures become arrays of bytes.
+
+    ``size`` is (height, width); None keeps sizes, which must then be equal.
+    ``where`` may ask for ``path``, ``label``, ``height``, ``width``.
+    """
+
+    size: tuple[int, int] | None = None
+    fit: Literal["crop", "pad", "stretch"] = "crop"
+    channels: Literal[1, 3] = 3
+    where: str = ""
+    broken: Literal["fail", "skip"] = "fail"
+
+
+class ColumnOptions(_Options):
+    """How rows of tables and arrays become columns.
+
+    ``columns`` are those that are kept (none: all). ``query`` and ``number`` are for
+    databases: what to select, and rows that are read at a time.
+    """
+
+    columns: tuple[str, ...] = ()
+    where: str = ""
+    query: str = ""
+    number: int = Field(default=100_000, ge=1)
+
+
+class IngestOptions(_Options):
+    """What every kind of ingest is asked."""
+
     splitting: Splitting = Splitting()
-    compressor: Literal["none", "blosc", "zstd"] = "none"
-
-
-def label_of(options: BaseModel, pieces: list[Piece]) -> str:
-    """Return the name of the work folder: the same for the same options and sources."""
-    text = f"{REVISION}\n{options.model_dump_json()}\n" + "\n".join(map(repr, pieces))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    deduplicate: bool = False
+    compressor: Compressor = "none"
+    shard_mib: int = Field(default=128, ge=1, le=4096)

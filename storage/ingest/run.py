@@ -2,160 +2,187 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import multiprocessing
+import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hpcplat.datasets import tokenizer as tokenizers
 from hpcplat.datasets.manifest import Manifest
-from storage.ingest.assemble import Dealt, duplicates, read_all, summed, write_splits
-from storage.ingest.documents import SUFFIXES, can_be_cut
-from storage.ingest.options import TextOptions, label_of
-from storage.ingest.parts import PartRows, part_folder
-from storage.ingest.sources import Piece, cut, listed, packed, stamped
-from storage.ingest.text import make_part, tokenizer_for
+from hpcplat.datasets.names import DatasetPaths, Reference
+from hpcplat.datasets.store import Store
+from hpcplat.errors import ConflictError
+from storage.ingest.dealing import Dealt
+from storage.ingest.options import IngestOptions
+from storage.ingest.parts import part_folder, read_about, read_names
+from storage.ingest.recipe import Recipe, Task, label_of
+from storage.ingest.sources import without_secrets
 from storage.publishing import Draft, changing
 from storage.writing import disk_of
 
-Task = tuple[Piece, ...]
-Progress = Callable[[int, int], None]
+# A manifest stays small: of a million pictures not every path is written down.
+_SOURCES_LISTED = 1000
 
-_ALL_SUFFIXES = tuple(
-    suffix + packing for suffix in SUFFIXES for packing in ("", ".gz", ".zst")
-)
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the version goes: root folder, dataset name, and tags to set."""
+    """Where the version goes: root folder, dataset name, and tags to set.
+
+    ``append`` takes the version that ``latest`` stands for and adds to it.
+    """
 
     root: Path
     name: str
     tags: Sequence[str] = ()
+    append: bool = False
 
 
 def quiet(done: int, total: int) -> None:
     """Show no progress."""
 
 
-def ingest_text(
-    sources: Sequence[str],
-    options: TextOptions,
-    target: Target,
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done: a recipe, what every kind of ingest is asked, the tasks."""
+
+    recipe: Recipe
+    options: IngestOptions
+    tasks: Sequence[Task]
+
+    @classmethod
+    def of(cls, recipe: Recipe, options: IngestOptions, sources: Sequence[str]) -> Plan:
+        """Look at the sources and cut them into tasks."""
+        return cls(recipe, options, recipe.tasks(sources))
+
+    def work_folder(self, dataset: DatasetPaths) -> Path:
+        """Return where parts lie: the same folder when the same is asked again."""
+        return dataset.drafts / label_of(self.recipe, self.options, self.tasks)
+
+
+def ingest(
+    plan: Plan, target: Target, *, processes: int = 1, progress: Progress = quiet
+) -> Manifest:
+    """Make a version and publish it.
+
+    What was done before a kill is not done again. The result is the same for any
+    number of processes and kills.
+    """
+    with changing(target.root, target.name) as dataset, disk_of(target.root):
+        make_parts(
+            plan, plan.work_folder(dataset), processes=processes, progress=progress
+        )
+        return publish(plan, target, dataset)
+
+
+def make_parts(
+    plan: Plan,
+    work: Path,
     *,
     processes: int = 1,
+    share: tuple[int, int] = (0, 1),
     progress: Progress = quiet,
-) -> Manifest:
-    """Make a version of a token dataset from text sources and publish it.
-
-    The result is the same for any number of processes and interruptions.
-    """
-    options = _with_hash(options)
-    paths = listed(sources, _ALL_SUFFIXES)
-    wholes = [stamped(path) for path in paths]
-    pieces = [
-        p for whole in wholes for p in cut(whole, can_be_cut(whole.path, options))
+) -> None:
+    """Do the tasks that have no part yet: those of worker ``share`` = (number, of)."""
+    (work / "parts").mkdir(parents=True, exist_ok=True)
+    mine = range(share[0], len(plan.tasks), share[1])
+    left = [number for number in mine if not part_folder(work, number).exists()]
+    done = len(mine) - len(left)
+    progress(done, len(mine))
+    jobs = [
+        (plan.recipe, part_folder(work, n), plan.tasks[n], plan.options) for n in left
     ]
-    tasks = packed(pieces)
-    label = label_of(options, wholes)
-    with changing(target.root, target.name) as dataset, disk_of(target.root):
-        work = dataset.drafts / label
-        _make_parts(work, tasks, options, processes, progress)
-        folders = [part_folder(work, number) for number in range(len(tasks))]
-        draft = Draft(dataset, f"{label}.version", "tokens")
-        manifest = _assembled(draft, folders, options, target, wholes)
-        shutil.rmtree(dataset.drafts)
+    for _ in _run_all(jobs, min(processes, len(jobs))):
+        done += 1
+        progress(done, len(mine))
+
+
+Job = tuple[Recipe, Path, Task, IngestOptions]
+
+
+def _run_all(jobs: Sequence[Job], processes: int) -> Iterator[None]:
+    if processes < 2:
+        yield from map(_make_part, jobs)
+        return
+    # Not forked: libraries that have started threads do not survive it.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, initializer=_alone) as pool:
+        futures = [pool.submit(_make_part, job) for job in jobs]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except BaseException:  # one task failed, or Ctrl-C: do not begin the others
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _alone() -> None:
+    """Keep each worker to one core; the tokenizers library asks the environment."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def _make_part(job: Job) -> None:
+    recipe, folder, task, options = job
+    recipe.make_part(folder, task, options.splitting)
+
+
+def publish(plan: Plan, target: Target, dataset: DatasetPaths) -> Manifest:
+    """Put all parts together, make the version visible, and clean up."""
+    work = plan.work_folder(dataset)
+    folders = [part_folder(work, number) for number in range(len(plan.tasks))]
+    missing = [folder.name for folder in folders if not folder.exists()]
+    if missing:
+        raise ConflictError(
+            f"{len(missing)} of {len(folders)} parts are missing.",
+            "Run the ingest again: it makes them.",
+        )
+    names = [read_names(folder) for folder in folders]
+    options = plan.options
+    dealt = Dealt(names, options.splitting, deduplicate=options.deduplicate)
+    draft = _draft(plan, target, dataset, work)
+    attributes = plan.recipe.write(draft, folders, dealt, options)
+    counts = dict(counted(folders))
+    if dealt.repeats:
+        counts["repeats"] = dealt.repeats
+    manifest = draft.publish(attributes, provenance_of(plan, counts), tags=target.tags)
+    shutil.rmtree(dataset.drafts)
     return manifest
 
 
-def _with_hash(options: TextOptions) -> TextOptions:
-    if options.tokenizer == tokenizers.BYTES:
-        return options
-    tokenizer_for(options)
-    content = Path(options.tokenizer).read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    return options.model_copy(update={"tokenizer_hash": found})
+def _draft(plan: Plan, target: Target, dataset: DatasetPaths, work: Path) -> Draft:
+    parent = Store(target.root).digest(Reference(target.name)) if target.append else ""
+    size = plan.options.shard_mib * 2**20
+    label = f"{work.name}.version"
+    return Draft(dataset, label, plan.recipe.kind, parent=parent, shard_bytes=size)
 
 
-def _make_parts(
-    work: Path,
-    tasks: Sequence[Task],
-    options: TextOptions,
-    processes: int,
-    progress: Progress,
-) -> None:
-    (work / "parts").mkdir(parents=True, exist_ok=True)
-    left = [n for n in range(len(tasks)) if not part_folder(work, n).exists()]
-    done = len(tasks) - len(left)
-    progress(done, len(tasks))
-    if processes == 1 or len(left) < 2:
-        for number in left:
-            make_part(part_folder(work, number), tasks[number], options)
-            done += 1
-            progress(done, len(tasks))
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        futures: list[Future[None]] = [
-            pool.submit(make_part, part_folder(work, number), tasks[number], options)
-            for number in left
-        ]
-        for future in as_completed(futures):
-            future.result()
-            done += 1
-            progress(done, len(tasks))
+def counted(folders: Sequence[Path]) -> Mapping[str, int]:
+    """Return the counts of all parts together, without zeros."""
+    total: Counter[str] = Counter()
+    for folder in folders:
+        total.update(read_about(folder)[0])
+    return {name: count for name, count in sorted(total.items()) if count}
 
 
-def _assembled(
-    draft: Draft,
-    folders: Sequence[Path],
-    options: TextOptions,
-    target: Target,
-    wholes: Sequence[Piece],
-) -> Manifest:
-    rows = read_all(folders)
-    tokenizer = tokenizer_for(options)
-    counts = dict(summed(rows))
-    dealt = Dealt(rows, options.splitting)
-    if options.deduplicate:
-        counts["duplicates"] = _leave_out_duplicates(rows, dealt)
-    size = tokenizer.vocabulary_size
-    write_splits(draft, folders, rows, dealt, size, options.compressor)
-    attributes: dict[str, Any] = {
-        "tokenizer": tokenizers.BYTES,
-        "vocabulary_size": size,
-        "end_of_document": tokenizer.end_of_document,
-    }
-    if isinstance(tokenizer, tokenizers.FileTokenizer):
-        attributes |= {"tokenizer": "file", "end_token": tokenizer.end_token}
-        content = Path(options.tokenizer).read_bytes()
-        draft.add_file(tokenizers.FILE_NAME, content)
-    provenance = provenance_of(options, wholes, counts)
-    return draft.publish(attributes, provenance, tags=target.tags)
-
-
-def _leave_out_duplicates(rows: Sequence[PartRows], dealt: Dealt) -> int:
-    repeated = duplicates(np.concatenate([one.hashes for one in rows]))
-    dealt.leave_out(repeated)
-    return int(repeated.sum())
-
-
-def provenance_of(
-    options: TextOptions, wholes: Sequence[Piece], counts: Mapping[str, int]
-) -> dict[str, Any]:
+def provenance_of(plan: Plan, counts: Mapping[str, int]) -> dict[str, Any]:
     """Return where a version came from: sources, options, counts, code version."""
+    wholes = {piece.path: piece.size for task in plan.tasks for piece in task}
+    sources = [{"path": without_secrets(p), "size": size} for p, size in wholes.items()]
+    asked = [
+        options.model_dump(mode="json")
+        for options in (plan.options, plan.recipe.options)
+    ]
     return {
-        "sources": [{"path": one.path, "size": one.size} for one in wholes],
-        "options": options.model_dump(mode="json"),
+        "sources": sources[:_SOURCES_LISTED],
+        "source_count": len(sources),
+        "options": asked[0] | asked[1],
         "counts": dict(counts),
         "hpcplat": importlib.metadata.version("hpcplat"),
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

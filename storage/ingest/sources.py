@@ -5,17 +5,20 @@ from __future__ import annotations
 import gzip
 import importlib
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 
 from hpcplat.errors import InvalidError, NotFoundError, UnavailableError
 
 PIECE_BYTES = 32 * 2**20
+PIECES = 1000
 
 
 class Piece(NamedTuple):
-    """A stretch of one source: bytes ``start`` … ``stop``, or row groups of a table.
+    """A stretch of one source: bytes ``start`` … ``stop``, or the whole of it.
 
     ``size`` and ``stamp`` (modification time, or an entity tag) are those of the
     whole source when the work was planned.
@@ -31,6 +34,15 @@ class Piece(NamedTuple):
 def is_url(path: str) -> bool:
     """Say whether a source lies behind a URL."""
     return "://" in path
+
+
+def without_secrets(path: str) -> str:
+    """Return a source as it may be written down: no password, no signed query."""
+    if not is_url(path):
+        return path
+    parts = urlsplit(path)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
 def needs(module: str, extra: str = "ingest") -> Any:  # noqa: ANN401 (a module)
@@ -64,9 +76,8 @@ def listed(sources: Sequence[str], suffixes: Sequence[str]) -> list[str]:
 def _paths(source: str, suffixes: Sequence[str]) -> list[str]:
     path = Path(source)
     if path.is_dir():
-        inside = (
-            file for file in path.rglob("*") if file.name.endswith(tuple(suffixes))
-        )
+        ends = tuple(suffixes)
+        inside = (p for p in path.rglob("*") if p.name.lower().endswith(ends))
         return sorted(str(file) for file in inside if file.is_file())
     if not path.is_file():
         raise NotFoundError(f"There is no source {source}.", "Check the path.")
@@ -74,31 +85,26 @@ def _paths(source: str, suffixes: Sequence[str]) -> list[str]:
 
 
 def _urls(source: str) -> list[str]:
-    fsspec = needs("fsspec")
-    system, path = fsspec.core.url_to_fs(source)
-    if "*" not in path:
-        return [source]
-    return [system.unstrip_protocol(name) for name in sorted(system.glob(path))]
+    with reaching(source):
+        system, path = needs("fsspec").core.url_to_fs(source)
+        if "*" not in path:
+            return [source]
+        names = sorted(str(name) for name in system.glob(path))
+        return [str(system.unstrip_protocol(name)) for name in names]
 
 
 def stamped(path: str) -> Piece:
     """Return a piece that is the whole of a source."""
-    if is_url(path):
-        return _stamped_url(path)
-    try:
+    with reaching(path):
+        if is_url(path):
+            return _stamped_url(path)
         status = Path(path).stat()
-    except FileNotFoundError as error:
-        raise _gone(path) from error
-    return Piece(path, 0, status.st_size, status.st_size, str(status.st_mtime_ns))
+        return Piece(path, 0, status.st_size, status.st_size, str(status.st_mtime_ns))
 
 
 def _stamped_url(path: str) -> Piece:
-    fsspec = needs("fsspec")
-    system, name = fsspec.core.url_to_fs(path)
-    try:
-        about = system.info(name)
-    except FileNotFoundError as error:
-        raise _gone(path) from error
+    system, name = needs("fsspec").core.url_to_fs(path)
+    about = system.info(name)
     size = int(about.get("size") or 0)
     stamp = about.get("ETag") or about.get("LastModified") or about.get("created") or ""
     return Piece(path, 0, size, size, str(stamp))
@@ -109,62 +115,82 @@ def check_unchanged(piece: Piece) -> None:
     now = stamped(piece.path)
     if (now.size, now.stamp) != (piece.size, piece.stamp):
         raise UnavailableError(
-            f"{piece.path} has changed since the ingest began.",
+            f"{without_secrets(piece.path)} has changed since the ingest began.",
             "Start the ingest again when nobody writes the sources.",
         )
 
 
-def opened(path: str) -> IO[bytes]:
+@contextmanager
+def opened(path: str) -> Iterator[IO[bytes]]:
     """Open a source for reading, decompressed by its suffix (.gz, .zst)."""
-    try:
-        raw = _open_url(path) if is_url(path) else _open_file(path)
-    except FileNotFoundError as error:
-        raise _gone(path) from error
-    if path.endswith(".gz"):
-        return gzip.open(raw)  # type: ignore[return-value]
-    if path.endswith(".zst"):
-        stream = (
-            needs("zstandard")
-            .ZstdDecompressor()
-            .stream_reader(raw, read_across_frames=True)
-        )
-        return io.BufferedReader(stream)
-    return raw
+    with reaching(path), _raw(path) as raw:
+        if path.endswith(".gz"):
+            yield gzip.GzipFile(fileobj=raw)  # type: ignore[misc]
+        elif path.endswith(".zst"):
+            reader = needs("zstandard").ZstdDecompressor()
+            yield io.BufferedReader(reader.stream_reader(raw, read_across_frames=True))
+        else:
+            yield raw
 
 
-def _open_file(path: str) -> IO[bytes]:
+def _raw(path: str) -> IO[bytes]:
+    if is_url(path):
+        file: IO[bytes] = needs("fsspec").open(path, "rb").open()
+        return file
     return Path(path).open("rb")
 
 
-def _open_url(path: str) -> IO[bytes]:
-    file: IO[bytes] = needs("fsspec").open(path, "rb").open()
-    return file
+@contextmanager
+def reaching(path: str) -> Iterator[None]:
+    """Turn what can go wrong with a source into an error that names it."""
+    name = without_secrets(path)
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UnavailableError(
+            f"The source {name} is gone.",
+            "Put it back and run the command again: it goes on where it stopped.",
+        ) from error
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise InvalidError(
+            f"The source {name} is cut short or damaged ({error}).", "Fetch it again."
+        ) from error
+    except Exception as error:
+        # Whatever library fetched it has errors of its own: they are known by the
+        # module they come from.
+        if type(error).__module__.partition(".")[0] not in _FETCHERS:
+            raise
+        raise UnavailableError(
+            f"The source {name} cannot be read ({error}).",
+            "Check that it can be reached and is whole, then run the command again.",
+        ) from error
 
 
-def _gone(path: str) -> UnavailableError:
-    return UnavailableError(
-        f"The source {path} is gone.",
-        "Put it back and run the command again: it goes on where it stopped.",
-    )
+_FETCHERS = {"aiohttp", "botocore", "fsspec", "requests", "s3fs", "zlib", "zstandard"}
+_FETCHERS |= {"zstd", "gcsfs", "adlfs"}
 
 
-def cut(whole: Piece, can_be_cut: bool) -> Iterable[Piece]:
-    """Cut a large source into pieces that are read on their own."""
-    if not can_be_cut or whole.size <= PIECE_BYTES:
+def cut(whole: Piece, *, lines: bool) -> Iterable[Piece]:
+    """Cut a large source that consists of lines into pieces that are read alone."""
+    if not lines or whole.size <= PIECE_BYTES:
         return [whole]
     starts = range(0, whole.size, PIECE_BYTES)
     stops = (min(start + PIECE_BYTES, whole.size) for start in starts)
     return [whole._replace(start=a, stop=b) for a, b in zip(starts, stops, strict=True)]
 
 
-def packed(pieces: Iterable[Piece]) -> list[tuple[Piece, ...]]:
-    """Group pieces into tasks: small sources together, up to the size of a piece."""
+def packed(
+    pieces: Iterable[Piece], most: int = PIECES, largest: int = PIECE_BYTES
+) -> list[tuple[Piece, ...]]:
+    """Group pieces into tasks: small sources together, up to a number and a size."""
     tasks: list[tuple[Piece, ...]] = []
     group: list[Piece] = []
+    length = 0
     for piece in pieces:
-        length = sum(one.stop - one.start for one in group)
-        if group and length + piece.stop - piece.start > PIECE_BYTES:
+        size = piece.stop - piece.start
+        if group and (length + size > largest or len(group) == most):
             tasks.append(tuple(group))
-            group = []
+            group, length = [], 0
         group.append(piece)
+        length += size
     return [*tasks, tuple(group)] if group else tasks

@@ -8,12 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from hpcplat.datasets.codecs import compressors
 from hpcplat.datasets.manifest import Kind
 from hpcplat.datasets.version import DatasetVersion
-from storage.layout import Layout
 from storage.publishing import Draft, changing
-from storage.writing import ArrayWriter
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Made = Callable[..., DatasetVersion]
@@ -31,17 +28,11 @@ def make_version(tmp_path: Path) -> Made:
         **attributes: object,
     ) -> DatasetVersion:
         with changing(tmp_path, name) as paths:
-            draft = Draft(paths, "draft", kind)
+            draft = Draft(paths, "draft", kind, shard_bytes=2**16)
             for array, values in arrays.items():
-                writer = ArrayWriter(
-                    draft.folder / "train" / array,
-                    values.dtype,
-                    values.shape[1:],
-                    layout=Layout(64, 4096),
-                    compressors=compressors(how, values.dtype.itemsize),
-                )
+                row_shape = values.shape[1:]
+                writer = draft.array("train", array, values.dtype, row_shape, how)
                 writer.append(values)
-                draft.add_array("train", array, writer)
             draft.set_samples("train", len(next(iter(arrays.values()))))
             manifest = draft.publish(attributes, {})
         return DatasetVersion(paths.version(manifest.digest))
