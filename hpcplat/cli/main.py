@@ -32,6 +32,8 @@ COMMANDS: dict[str, Entry] = {
     "import": Entry(
         "hpcplat.cli.importing", "Turn an sbatch script into a spec.", "Jobs"
     ),
+    "runs": Entry("hpcplat.cli.runs", "What made each run, what differs.", "Runs"),
+    "spec": Entry("hpcplat.cli.spec", "Job specs: schema, templates, checks.", "Jobs"),
     "plot": Entry("hpcplat.cli.plot", "Draw what a job logged.", "Runs"),
     "serve": Entry("hpcplat.cli.serve", "Run the service.", "Site"),
     "db": Entry("hpcplat.cli.db", "The service's database.", "Site"),

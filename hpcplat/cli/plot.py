@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hpcplat.cli.runs_found import run_folder
+from hpcplat.cli.runs_found import found_run
 from hpcplat.errors import UnavailableError
 from hpcplat.tracking.curves import history
 from hpcplat.tracking.panels import Panel, Run, View, panels
@@ -47,7 +47,8 @@ def plot(  # noqa: PLR0913 - one parameter for each option
     """Draw what a job logged, over all its attempts, failures and restarts marked."""
     jobs = [job, *(compare or [])]
     wanted = names or []
-    runs = [Run(Path(j).name, history(run_folder(j), wanted)) for j in jobs]
+    found = [found_run(word) for word in jobs]
+    runs = [Run(run.label, history(run.folder, wanted)) for run in found]
     view = View(against_time=time, smoothing=smooth, since=since)
     drawn = panels(runs, wanted, view)
     x = "hours" if time else "step"

@@ -1,21 +1,39 @@
-"""Which run folder a person means by an id, a name or a path."""
+"""Which run a person means by a job's id, its name, Slurm's number or a run folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
+from hpcplat.cli.session import find, service
 from hpcplat.errors import NotFoundError
 from hpcplat.runfolder import RunFolder
 
 
-def run_folder(word: str) -> Path:
-    """Return the run folder that ``word`` names; NotFoundError if none is there."""
+class FoundRun(NamedTuple):
+    """A run folder, and the job's id where a job was named (else empty)."""
+
+    folder: Path
+    job: str
+    label: str
+
+
+def found_run(word: str) -> FoundRun:
+    """Return the run that ``word`` names; NotFoundError if none is there."""
     path = Path(word)
-    if path.is_dir():
-        return _checked(path)
-    raise NotFoundError(
-        f"No job or run folder {word!r} is known.", "See: hpcplat runs ls"
-    )
+    if "/" in word or path.is_dir():
+        return FoundRun(_checked(path), "", path.resolve().name)
+    with service() as client:
+        meant = find(client, word)
+    run = RunFolder(Path(meant.job["folder"]))
+    folder = run.root if meant.task is None else run.task(meant.task).root
+    if not folder.is_dir():
+        raise NotFoundError(
+            f"The run folder {folder} of job {meant.id} is not to be seen from here.",
+            "Use a machine that mounts it, or wait until the job was started.",
+        )
+    suffix = "" if meant.task is None else f"_{meant.task}"
+    return FoundRun(folder, meant.id + suffix, meant.job["name"] + suffix)
 
 
 def _checked(path: Path) -> Path:

@@ -49,7 +49,7 @@ def test_as_a_picture(run: Path, tmp_path: Path, name: str, magic: bytes) -> Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["no-such-job"], "No job or run folder 'no-such-job'"),
+        (["./no-such-run"], "is no run folder"),
         (["RUN", "lost"], "There are: loss, lr."),
         (["RUN", "--out", "a.gif"], "End it in .png, .svg, .pdf."),
         (["RUN", "--smooth", "1"], "Use 0 to 0.99."),
