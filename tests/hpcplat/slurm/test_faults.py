@@ -210,7 +210,8 @@ def test_a_submission_in_doubt_is_found_by_its_comment(
 @pytest.mark.slurm
 @pytest.mark.slow
 def test_daemons_that_are_gone(fresh_cluster: Callable[..., Cluster]) -> None:
-    cluster = fresh_cluster(spares=0)
+    # How long the commands try to reach a controller that is not there, in seconds.
+    cluster = fresh_cluster(spares=0, settings={"MessageTimeout": "2"})
     lines = commandline(cluster)
     job = lines.submit(JOB)
     _stop(cluster, "slurmdbd")
