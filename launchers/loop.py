@@ -72,6 +72,14 @@ class Loop:
         """Leave ``run`` after the present action."""
         self._running = False
 
+    def close(self) -> None:
+        """Let go of the signals, and close every socket that is still watched."""
+        signal.set_wakeup_fd(-1)
+        for key in tuple(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr] # sockets alone are watched
+        self._woken.close()
+        self._selector.close()
+
     def run(self) -> None:
         """Run until stopped."""
         while self._running:

@@ -140,17 +140,18 @@ def _record_at(path: tuple[int | str, ...], model: type[BaseModel]) -> type[Base
     """Return the record class that stands at ``path`` of ``model``."""
     for part in path:
         field = model.model_fields.get(str(part))
-        inner = _record_in(field.annotation) if field else None
+        inner = record_in(field.annotation) if field else None
         model = inner or model
     return model
 
 
-def _record_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401
+def record_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401
+    """Return the record class within an annotation (``X | None``, ``tuple[X, ...]``)."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     if get_origin(annotation) in {Union, types.UnionType, tuple} or get_args(
         annotation
     ):
-        found = (_record_in(part) for part in get_args(annotation))
+        found = (record_in(part) for part in get_args(annotation))
         return next(filter(None, found), None)
     return None
