@@ -133,6 +133,7 @@ class Cluster:
 
     def add_user(self, user: str, account: str) -> None:
         """Give a user an association; the user's first account is the default."""
+        self.place.copy_names()
         accounting.add_user(self.clients.sacctmgr, user, account)
 
     def down(self) -> None:

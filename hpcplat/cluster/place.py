@@ -64,6 +64,10 @@ class Place(Protocol):
         """Make what must exist before the first program is run there."""
         ...
 
+    def copy_names(self) -> None:
+        """Let programs there know this machine's users, groups and hosts."""
+        ...
+
     def environment(self, folder: ClusterFolder) -> Mapping[str, str]:
         """Return what a client's environment needs for running there."""
         ...
@@ -90,6 +94,9 @@ class Host:
 
     def prepare(self, folder: ClusterFolder) -> None:
         """Nothing: the machine is as it is."""
+
+    def copy_names(self) -> None:
+        """Nothing: programs see the very files."""
 
     def environment(self, folder: ClusterFolder) -> Mapping[str, str]:
         """Nothing: clients are on PATH already."""
@@ -145,10 +152,9 @@ class ChangeRoot:
                 self._write_client(folder, client, inside)
 
     def copy_names(self) -> None:
-        """Give the root this machine's users, groups and hosts.
+        """Copy them into the root; daemons see new lines at their next look-up.
 
-        Call it again when a user was added: daemons see the new lines at their next
-        look-up.
+        Written in place: what has the file open or mounted sees the new text.
         """
         for name in ("passwd", "group", "hosts"):
             (self.root / "etc" / name).write_bytes(Path("/etc", name).read_bytes())
