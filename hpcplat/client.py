@@ -200,6 +200,11 @@ class Client:
         """Return the batch script that was submitted."""
         return self._request("GET", f"{_job(job_id)}/script").text
 
+    def adopt(self, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Tell what sbatch submitted; returns job or refusal for each, in order."""
+        answer = self._mapping("POST", "/sbatch", json={"calls": list(calls)})
+        return list(answer["calls"])
+
     def nodes(self) -> dict[str, Any]:
         """Return the cluster's name and its nodes."""
         return self._mapping("GET", "/nodes")

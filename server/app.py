@@ -19,7 +19,7 @@ from hpcplat.slurm.scheduler import Scheduler
 from server import problems
 from server.database import Database
 from server.limits import Observed
-from server.routes import cluster, health, jobs, streams, tokens
+from server.routes import cluster, health, jobs, sbatch, streams, tokens
 from server.schemas import Problem
 from server.service import Service, Times
 
@@ -37,7 +37,9 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     for status, (_, title) in problems.TITLES.items()
     if status not in {405, 500}
 }
-REQUEST_SCHEMAS: Final = [(model, "validation") for model in jobs.SCHEMAS]
+REQUEST_SCHEMAS: Final = [
+    (model, "validation") for model in (*jobs.SCHEMAS, *sbatch.SCHEMAS)
+]
 
 
 def create_app(service: Service, *, threads: bool) -> FastAPI:
@@ -68,7 +70,7 @@ def create_app(service: Service, *, threads: bool) -> FastAPI:
     )
     app.state.service = service
     app.state.principals = {}
-    for module in (jobs, streams, cluster, health, tokens):
+    for module in (jobs, sbatch, streams, cluster, health, tokens):
         app.include_router(module.router, prefix=PREFIX, responses=PROBLEMS)
     problems.install(app)
     app.add_middleware(Observed, metrics=service.metrics)

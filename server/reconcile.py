@@ -164,7 +164,7 @@ class Reconciler:
         """Ask squeue, and sacct too where a job left the queue: one question each."""
         asked_at = _now()
         with self.metrics.query("jobs"):
-            live = _by_key(self.site.scheduler.jobs(finished=True))
+            live = _by_key(self.site.scheduler.jobs(finished=True), watched)
         self.degraded = ""
         if not self.site.facts().has_accounting:
             self.degraded = (
@@ -338,8 +338,8 @@ class Reconciler:
         if told.past is None:
             return True  # nobody can say that it is not
         ours = watched.slurm_job_id
-        live = (_root(record) for record in told.live.get(watched.key, ()))
-        past = (_past_root(record) for record in told.past.get(watched.key, ()))
+        live = [_root(record) for record in told.live.get(watched.key, ())]
+        past = [_past_root(record) for record in told.past.get(watched.key, ())]
         return ours in live or ours in past
 
     def _renumber(self, watched: Watched, slurm_job_id: int, now: datetime) -> int:
@@ -397,18 +397,28 @@ def _now() -> datetime:
 
 
 def _root(record: LiveJob) -> int:
-    """Return the number that sbatch answered: the array's, for a task."""
-    return record.array_job_id or record.job_id
+    """Return the number that sbatch answered: of the array, of the het job as a whole."""
+    if record.array_job_id:
+        return record.array_job_id
+    root, plus, _ = record.address.partition("+")
+    return int(root) if plus and root.isdecimal() else record.job_id
 
 
 def _dead(watched: Watched, pace: Pace, now: datetime) -> datetime:
     return watched.doubted_at or (watched.claimed_at or now) + pace.claim_lasts
 
 
-def _by_key(records: Iterable[LiveJob]) -> Mapping[str, list[LiveJob]]:
+def _by_key(
+    records: Iterable[LiveJob], watched: Sequence[Watched]
+) -> Mapping[str, list[LiveJob]]:
+    """Sort the queue's records by key; by the job id where somebody took the key away.
+
+    A job that came by way of sbatch may carry its owner's own comment instead.
+    """
+    ids = {w.slurm_job_id: w.key for w in watched if w.slurm_job_id is not None}
     found: dict[str, list[LiveJob]] = {}
     for record in records:
-        key = find_key(record.comment, record.name)
+        key = find_key(record.comment, record.name) or ids.get(_root(record))
         if key is not None:
             found.setdefault(key, []).append(record)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -12,11 +13,11 @@ from hpcplat.cli import faults
 from hpcplat.dropin import passage, shim
 from hpcplat.dropin.call import Call, read_call
 from hpcplat.dropin.record import opening
-from hpcplat.dropin.spool import Spool
+from hpcplat.dropin.spool import SPOOL, Spool
 from hpcplat.dropin.tracker import Journal, Service
 from hpcplat.errors import ExitCode, HpcplatError
 from hpcplat.ids import new_job_id, submission_key
-from hpcplat.settings import read_settings
+from hpcplat.settings import Settings, read_settings
 
 HELP = """Usage: hpcplat sbatch SBATCH-OPTIONS … [SCRIPT [ARGUMENTS …]]
        hpcplat sbatch --install-shim FOLDER
@@ -47,14 +48,13 @@ def main(words: list[str]) -> int:
     return passage.run(real, words, stdin.content, _environment(), _ignore)
 
 
-def inbox() -> Path:
-    """Return the folder of the records that no service has yet."""
-    return read_settings().data / "sbatch"
-
-
-def service() -> Service | None:
+def service(settings: Settings) -> Service | None:
     """Return the site's service, where one is configured."""
-    return None
+    if not settings.url:
+        return None
+    module = importlib.import_module("hpcplat.dropin.service")
+    found: Service = module.SiteService(settings)
+    return found
 
 
 class _StandardInput:
@@ -88,7 +88,9 @@ def _track(real: str, call: Call) -> int:
     key = submission_key(new_job_id(), 1, 0)
     # Somebody's own comment is theirs; then the job's number alone must do.
     marked = [] if call.request.has("comment") else [f"--comment={key}"]
-    journal = Journal(opening(call, key, os.environ), Spool(inbox()), service())
+    settings = read_settings()
+    spool = Spool(settings.data / SPOOL)
+    journal = Journal(opening(call, key, os.environ), spool, service(settings))
     try:
         warning = journal.announced()
     except HpcplatError as error:  # a quota: said as sbatch says what Slurm refuses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import typer
 
 from hpcplat.cli.resident import settings_with_resident
 from hpcplat.client import Client, connect
+from hpcplat.dropin.spool import SPOOL, Spool
 from hpcplat.errors import InvalidError, NotFoundError
 from hpcplat.settings import read_settings
 
@@ -56,6 +58,10 @@ def service() -> Iterator[Client]:
     if not settings.url and os.environ.get(RESIDENT, "on") != "off":
         settings = settings_with_resident(settings)
     with connect(settings) as client:
+        if (settings.data / SPOOL).is_dir():
+            importlib.import_module("hpcplat.cli.delivery").deliver(
+                client, Spool(settings.data / SPOOL)
+            )
         yield client
 
 

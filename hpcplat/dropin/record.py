@@ -10,7 +10,7 @@ from typing import Any, Final
 from hpcplat.dropin.call import Call
 from hpcplat.dropin.passage import Accepted
 
-LARGEST_SCRIPT: Final = 256 * 1024  # bytes kept; a job's tracking needs no more
+LARGEST_SCRIPT: Final = 64 * 1024  # bytes kept; a job's tracking needs no more
 
 
 def opening(call: Call, key: str, environment: Mapping[str, str]) -> dict[str, Any]:

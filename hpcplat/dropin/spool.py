@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hpcplat.files import write_whole
 
-PRIVATE: int = 0o600  # scripts may hold what others must not read
+SPOOL: Final = "sbatch"  # the folder's name, among the user's data
+PRIVATE: Final = 0o600  # scripts may hold what others must not read
 
 
 class Spool:

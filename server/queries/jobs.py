@@ -122,6 +122,11 @@ def add_submissions(
     )
 
 
+def by_id(session: Session, job_id: str) -> Job | None:
+    """Return the job with this id, whoever may see it."""
+    return session.get(Job, job_id)
+
+
 def by_idempotency_key(session: Session, user: int, key: str) -> Job | None:
     """Return the job that an earlier request with this key made."""
     return session.exec(

@@ -53,7 +53,12 @@ def store(session: Session, judged: Judged, now: datetime) -> Job:
 def _send_anew(
     session: Session, job: Job, submission: Submission, now: datetime
 ) -> bool:
-    """Queue a job again that Slurm lost before it ever started."""
+    """Queue a job again that Slurm lost before it ever started.
+
+    What its user's own sbatch submitted (kind ``sbatch``) only its user can send again.
+    """
+    if job.kind == "sbatch":
+        return False
     started = session.exec(
         select(Attempt.id).where(col(Attempt.submission_id) == submission.id).limit(1)
     ).one_or_none()
