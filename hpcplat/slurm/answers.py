@@ -103,11 +103,14 @@ def parse_moment(field: str) -> datetime:
     return moment
 
 
+_NUMBER: Final = re.compile(r"[0-9]{1,20}")
+
+
 def parse_number(field: str) -> int | None:
     """Return a whole number; None for UNLIMITED and words for nothing."""
     if field in _BLANK or field == "UNLIMITED":
         return None
-    if not re.fullmatch(r"[0-9]{1,20}", field):
+    if not _NUMBER.fullmatch(field):
         raise UnreadableError(f"{clip(field)} is not a whole number.")
     return int(field)
 
