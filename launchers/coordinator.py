@@ -236,6 +236,8 @@ class Coordinator:
             tail=list(verdict.tail),
             warned=self._warned,
         )
+        if verdict.code == 0 and not self._warned and self._place.task is None:
+            remove(self._place.job.secrets)  # no other start will need them
         self._send_all(Finish(verdict.code))
         if self._step is None or self._step.returncode is not None:
             self._loop.stop()

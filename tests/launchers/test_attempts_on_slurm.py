@@ -204,14 +204,18 @@ def test_secrets_reach_ranks_and_are_gone_then(submit: Submit, tmp_path: Path) -
     assert not any("s3cr" in text or "from a file" in text for text in texts)
 
 
-def test_a_job_that_may_run_again_keeps_its_secrets(submit: Submit) -> None:
+@pytest.mark.parametrize(("status", "kept"), [(0, False), (1, True)])
+def test_a_job_that_may_run_again_keeps_its_secrets_till_it_succeeds(
+    submit: Submit, status: int, *, kept: bool
+) -> None:
     job = submit(
-        'echo "$A"',
+        f'echo "$A"; exit {status}',
         secrets={"A": "a"},
         environment={"secrets": {"A": "env:A"}},
         recovery={"requeue": True},
     ).wait()
-    assert job.folder.secrets.exists()
+    assert job.log(0) == "a\n"
+    assert job.folder.secrets.exists() is kept
 
 
 def test_a_missing_secret_is_named_not_shown(submit: Submit) -> None:

@@ -73,7 +73,7 @@ def combined(merge: Callable[..., Any], *changes: Changes) -> Changes:
 
 def differences(one: Any, other: Any) -> float:  # noqa: ANN401
     pairs = zip(one.losses, other.losses, strict=True)
-    return max(abs(first - second) for first, second in pairs)
+    return max(float(abs(first - second)) for first, second in pairs)
 
 
 @pytest.mark.slow
