@@ -13,6 +13,7 @@ SHORT = 12
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_DIGITS = re.compile(r"[0-9a-f]{4,64}")  # fewer would name a version by chance
 
 
 def check_name(name: str, what: str = "dataset") -> str:
@@ -32,23 +33,25 @@ def is_digest(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """``name``, ``name:tag`` or ``name@digest`` (the first digits will do)."""
+    """``name`` or ``name@version``; a version is a tag or the first digits of a digest.
+
+    ``name:tag`` is read too. Where both fit, the tag wins: people chose it.
+    """
 
     name: str
-    tag: str = LATEST
-    digest: str = ""
+    version: str = LATEST
 
     @classmethod
     def parse(cls, text: str) -> Reference:
         """Read a reference as people write it."""
-        name, at, digest = text.partition("@")
-        name, colon, tag = name.partition(":")
+        name, separator, version = text.replace(":", "@", 1).partition("@")
         check_name(name)
-        if at and not re.fullmatch(r"[0-9a-f]{4,64}", digest):
-            raise InvalidError(
-                f"{digest!r} is no digest.", "Give at least its first 4 digits."
-            )
-        return cls(name, check_name(tag, "tag") if colon else LATEST, digest)
+        return cls(name, check_name(version, "version") if separator else LATEST)
+
+    @property
+    def may_be_digest(self) -> bool:
+        """Say whether the version could be (the first digits of) a digest."""
+        return bool(_DIGITS.fullmatch(self.version))
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,36 +55,34 @@ class Store:
 
         Raises NotFoundError, or InvalidError when a short digest fits several.
         """
-        if not reference.digest:
-            return self._tagged(reference)
-        versions = self.versions(reference.name)
-        found = [digest for digest in versions if digest.startswith(reference.digest)]
+        tags = self.tags(reference.name)
+        if reference.version in tags:
+            return tags[reference.version]
+        found = self._starting(reference)
         if not found:
+            known = ", ".join(tags) or "none"
             raise NotFoundError(
-                f"{reference.name} has no version {reference.digest}.",
-                f"See `hpcplat data ls {reference.name}`.",
+                f"{reference.name} has no version {reference.version}.",
+                f"Name a tag ({known}) or at least 4 digits of a digest; "
+                f"`hpcplat data ls {reference.name}` shows all.",
             )
         if len(found) > 1:
             raise InvalidError(
-                f"{reference.digest} fits {len(found)} versions of {reference.name}.",
+                f"{reference.version} fits {len(found)} versions of {reference.name}.",
                 "Give more digits.",
             )
         return found[0]
 
     def folder(self, reference: str) -> Path:
-        """Return the folder of ``name``, ``name:tag`` or ``name@digest``."""
+        """Return the folder of ``name`` or ``name@version``."""
         parsed = Reference.parse(reference)
         return self._paths(parsed.name).version(self.digest(parsed))
 
-    def _tagged(self, reference: Reference) -> str:
-        tags = self.tags(reference.name)
-        if reference.tag not in tags:
-            known = ", ".join(tags) or "none"
-            raise NotFoundError(
-                f"{reference.name} has no tag {reference.tag} (there are: {known}).",
-                "Name one of these, or a digest after @.",
-            )
-        return tags[reference.tag]
+    def _starting(self, reference: Reference) -> Sequence[str]:
+        if not reference.may_be_digest:
+            return []
+        versions = self.versions(reference.name)
+        return [digest for digest in versions if digest.startswith(reference.version)]
 
     def _paths(self, name: str) -> DatasetPaths:
         paths = DatasetPaths.under(self.root, name)
