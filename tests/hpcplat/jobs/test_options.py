@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from hpcplat import processes
 from hpcplat.jobs import SpecError, spec_of
 from hpcplat.jobs.options import KEPT, OWN_FIELD, PASSED, arguments
 from hpcplat.jobs.spec import JobSpec
@@ -61,3 +63,13 @@ def test_the_fields_that_are_named_exist() -> None:
 def test_values_that_no_line_can_hold_are_refused(value: object) -> None:
     with pytest.raises(SpecError):
         _spec({"comment-of-mine": "x", "mail-user": value})
+
+
+@pytest.mark.slurm
+def test_every_long_option_of_the_installed_sbatch_is_in_a_list(
+    slurm_environment: dict[str, str],
+) -> None:
+    text = processes.run(["sbatch", "--help"], timeout=20).stdout
+    found = set(re.findall(r"(?<![\w-])--([a-z][a-z-]+)", text))
+    assert len(found) > 80
+    assert not found - PASSED - KEPT - OWN_FIELD.keys()
