@@ -224,6 +224,11 @@ class Client:
             raise error_of(response)
         return _mapping_of(response)
 
+    def ui_path(self, to: str = "") -> str:
+        """Return a path that logs a browser in, once, and goes on to ``to``."""
+        answer = self._mapping("POST", "/ui/codes", params={"to": to} if to else None)
+        return str(answer["path"])
+
     def make_token(self, label: str = "", days: int = 30) -> dict[str, Any]:
         """Make a bearer token for yourself; ``token`` is shown this once."""
         return self._mapping("POST", "/tokens", json={"label": label, "days": days})

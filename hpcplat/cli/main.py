@@ -35,6 +35,7 @@ COMMANDS: dict[str, Entry] = {
     "runs": Entry("hpcplat.cli.runs", "What made each run, what differs.", "Runs"),
     "spec": Entry("hpcplat.cli.spec", "Job specs: schema, templates, checks.", "Jobs"),
     "plot": Entry("hpcplat.cli.plot", "Draw what a job logged.", "Runs"),
+    "ui": Entry("hpcplat.cli.ui", "Open the Aim UI.", "Runs"),
     "serve": Entry("hpcplat.cli.serve", "Run the service.", "Site"),
     "db": Entry("hpcplat.cli.db", "The service's database.", "Site"),
     "top": Entry("hpcplat.cli.top", "Queue, GPUs and progress, live.", "Jobs"),

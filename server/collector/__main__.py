@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 from hpcplat.errors import ExitCode, HpcplatError
+from hpcplat.settings import read_settings
 from server.collector.catalogue import Catalogue, DatabaseCatalogue, FolderCatalogue
 from server.collector.collector import Collector
 from server.database import Database
@@ -35,18 +36,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--aim", type=Path, required=True, help="folder of repositories"
     )
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--database", help="the service's database, as a URL")
-    source.add_argument(
-        "--folders", type=Path, nargs="+", help="run folders, or theirs"
+    parser.add_argument(
+        "--folders",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="run folders, or folders of them; none: the jobs of the service's database",
     )
     return parser
 
 
 def _catalogue(options: argparse.Namespace) -> Catalogue:
-    if options.database:
-        return DatabaseCatalogue(Database(options.database))
-    return FolderCatalogue(options.folders)
+    if options.folders:
+        return FolderCatalogue(options.folders)
+    # By the environment: a database's password is not for the list of processes.
+    return DatabaseCatalogue(Database(read_settings().database))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,77 @@
+"""Putting tracking and its UI into the service's application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from typing import Final
+
+import anyio
+from fastapi import FastAPI
+
+from hpcplat.settings import Settings, own_environment
+from server.aimui import codes, proxy
+from server.aimui.proxy import AimGate
+from server.aimui.sessions import Sessions
+from server.aimui.tracking import Tracking
+from server.auth import Principal
+from server.database import Database
+from server.queries import memberships, people
+
+FOLDER: Final = "aim"  # in the service's data folder
+
+
+def is_available() -> bool:
+    """Whether Aim is installed; it exists for Python below 3.13 only."""
+    return find_spec("aim") is not None
+
+
+@contextmanager
+def tracked(app: FastAPI, settings: Settings, database: Database) -> Iterator[None]:
+    """Run the collector and serve /aim while the block runs; nothing without Aim."""
+    if not is_available():
+        yield
+        return
+    tracking = Tracking(settings.data / FOLDER, own_environment())
+    gate = AimGate(
+        tracking.host,
+        Sessions(),
+        holder=lambda digest: _holder(database, digest),
+        sees=lambda principal: _sees(database, principal),
+    )
+    add_routes(app, gate)
+    app.include_router(codes.router, prefix="/api/v1")
+    with running(tracking, gate):
+        yield
+
+
+def add_routes(app: FastAPI, gate: AimGate) -> None:
+    """Serve /aim through the gate."""
+    app.state.aim = gate
+    app.include_router(proxy.router)
+
+
+@contextmanager
+def running(tracking: Tracking, gate: AimGate) -> Iterator[None]:
+    """Keep the collector running while the block runs; leave no process behind."""
+    tracking.start()
+    try:
+        yield
+    finally:
+        anyio.run(gate.close)
+        tracking.close()
+
+
+def _holder(database: Database, digest: str) -> Principal | None:
+    with database.read() as session:
+        found = people.holder_of(session, digest, datetime.now(UTC))
+    return Principal(found.user_id, found.user, found.is_admin) if found else None
+
+
+def _sees(database: Database, principal: Principal) -> Mapping[str, bool]:
+    with database.read() as session:
+        return memberships.workspaces_to_see(
+            session, principal.user_id, everything=principal.is_admin
+        )
