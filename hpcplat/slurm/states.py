@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -83,12 +84,13 @@ TABLE: Final[tuple[StateWord, ...]] = (
     _flag("REQUEUE_HOLD", "RH", _B.PENDING, "requeued and held"),
     _flag("REQUEUE_FED", "RF", _B.PENDING, "requeued by the federation"),
     _flag("SPECIAL_EXIT", "SE", _B.PENDING, "requeued and held after a special exit"),
-    _flag("EXPEDITING", "EX", _B.PENDING, "requeued, to start before all others"),
+    _flag("RESV_DEL_HOLD", "RD", _B.PENDING, "held: its reservation was deleted"),
+    _flag("EXPEDITING", "", _B.PENDING, "requeued, to start before all others"),
     _flag("RESIZING", "RS", _B.RUNNING, "about to change its size, or a part before"),
     _flag("SIGNALING", "SI", _B.RUNNING, "is being sent a signal"),
     _flag("STAGE_OUT", "SO", _B.RUNNING, "ended, moves its files out"),
     _flag("STOPPED", "ST", _B.RUNNING, "has an allocation, stopped, keeps its CPUs"),
-    _flag("LAUNCH_FAILED", "LF", _B.RUNNING, "did not come up on its nodes"),
+    _flag("LAUNCH_FAILED", "", _B.RUNNING, "did not come up on its nodes"),
     _flag("RECONFIG_FAIL", "", _B.RUNNING, "its nodes failed to reconfigure"),
     _flag("POWER_UP_NODE", "", _B.RUNNING, "its nodes are being switched on"),
     _flag("UPDATE_DB", "", _B.RUNNING, "its end is being written to accounting"),
@@ -112,11 +114,11 @@ def parse_state(answer: str | Sequence[str]) -> JobState:
     """Return the state from a command's text or from the list in its JSON.
 
     Reads the long words and the compact ones, sacct's ``CANCELLED by 1001`` and
-    ``PENDING+REQUEUED`` (the form of ``str(JobState)``). A word that is in no table
+    ``PENDING,REQUEUED`` or ``PENDING+REQUEUED`` (the form of ``str(JobState)``). A word that is in no table
     raises UnreadableError, unless a base state stands beside it: then it is a flag
     newer than this table, and kept.
     """
-    words = answer.split("+") if isinstance(answer, str) else list(answer)
+    words = re.split("[+,]", answer) if isinstance(answer, str) else list(answer)
     words = [word.split(" by ")[0].strip().upper() for word in words if word]
     rows = [_WORDS[word] for word in words if word in _WORDS]
     if not rows:

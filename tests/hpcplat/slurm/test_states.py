@@ -53,6 +53,10 @@ def test_no_word_is_there_twice() -> None:
             ["PENDING", "BRAND_NEW_FLAG"],
             JobState(BaseState.PENDING, frozenset({"BRAND_NEW_FLAG"})),
         ),
+        (
+            "PENDING,REQUEUE_HOLD",
+            JobState(BaseState.PENDING, frozenset({"REQUEUE_HOLD"})),
+        ),
         ("COMPLETING", JobState(BaseState.RUNNING, frozenset({"COMPLETING"}))),
     ],
 )
