@@ -14,13 +14,13 @@ demo-down: setup
 	@hpcplat demo --down
 
 test: setup
-	@$(PYTHON) -m pytest -n 2 -m "not matrix"
+	@$(PYTHON) -m pytest -n 2
 
 test-fast: setup
-	@$(PYTHON) -m pytest -n 2 -m "not matrix and not slurm and not slow"
+	@$(PYTHON) -m pytest -n 2 -m "not slurm and not slow"
 
 test-matrix: setup
-	@$(PYTHON) -m pytest -m matrix
+	@$(PYTHON) -m tests.matrix
 
 lint: setup
 	@ruff format --check .
