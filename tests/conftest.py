@@ -50,7 +50,8 @@ def _take_down_orphans() -> None:
     """Take down the clusters of test processes that were killed."""
     for folder in FOLDERS.glob(f"{PREFIX}[0-9]*"):
         pid = int(folder.name.removeprefix(PREFIX).split("-")[0])
-        if not psutil.pid_exists(pid):
+        is_ours = os.geteuid() in (0, folder.stat().st_uid)
+        if is_ours and not psutil.pid_exists(pid):
             down(folder)
 
 

@@ -56,6 +56,9 @@ def up(  # noqa: PLR0913 - the signature is the command line
         list[str] | None,
         typer.Option("--set", help="A slurm.conf line: SlurmdTimeout=10. Repeatable."),
     ] = None,
+    requeue_delay: Annotated[
+        int, typer.Option(help="Seconds that a requeued job waits.")
+    ] = 120,
     root: Annotated[
         Path | None, typer.Option(help="Run the Slurm in this change-root folder.")
     ] = None,
@@ -69,6 +72,7 @@ def up(  # noqa: PLR0913 - the signature is the command line
         partition=partition,
         account=account,
         settings=dict(_pair(line) for line in setting or ()),
+        requeue_delay=requeue_delay,
         root=plain_path(root) if root else None,
     )
     console = Console(stderr=True)

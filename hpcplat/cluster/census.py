@@ -42,10 +42,10 @@ def members(folder: Path) -> list[Member]:
     """Return every living process of the cluster in this folder.
 
     Daemons carry a mark in their environment. A step daemon's environment is
-    overwritten by its title, but it holds its node's log open.
-    What jobs run carries the node's name and the path of slurm.conf, even after a setsid
-    or when its parents are gone. Whatever else descends from one of these belongs
-    to the same node. The calling process and its parents are left out.
+    overwritten by its title, but it holds its node's log open. What jobs run carries
+    the node's name and the path of slurm.conf, even after a setsid or when its
+    parents are gone. Whatever else descends from one of these belongs to the same
+    node. The calling process and its parents are left out.
     """
     seen, ours = _look_around(), _Ours(ClusterFolder(folder))
     known = {

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from hpcplat import processes
 from hpcplat.cluster.folder import ClusterFolder
 from hpcplat.cluster.place import PATH, Place
-from hpcplat.processes import Completed
+from hpcplat.processes import Completed, ProgramTimeoutError
 
 # Seconds that any one of them may take.
 PATIENCE = 30.0
+# Seconds that a look at the nodes may take; it is repeated where it matters.
+GLANCE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +23,8 @@ class Clients:
     folder: ClusterFolder
     place: Place
 
-    def run(self, program: str, *words: str) -> Completed:
-        """Run one; raises ProgramTimeoutError when it does not answer in time.
+    def run(self, program: str, *words: str, timeout: float = PATIENCE) -> Completed:
+        """Run one; raises ProgramTimeoutError after ``timeout`` seconds.
 
         The environment is a small one, so that SLURM_* and SBATCH_* around us do not
         change what the program does.
@@ -33,7 +35,7 @@ class Clients:
             "SLURM_CONF": str(self.folder.slurm_conf),
         }
         argv = self.place.command([program, *words])
-        return processes.run(argv, timeout=PATIENCE, env=environment)
+        return processes.run(argv, timeout=timeout, env=environment)
 
     def sacctmgr(self, words: Sequence[str]) -> Completed:
         """Run sacctmgr."""
@@ -42,7 +44,11 @@ class Clients:
     def node_states(self) -> dict[str, str]:
         """Return Slurm's word for each node's state (``idle``, ``mixed``, ``down*``).
 
-        Empty when the controller does not answer.
+        Empty when the controller does not answer, also when it hangs.
         """
-        done = self.run("sinfo", "--noheader", "--Node", "--format=%N %T")
+        words = ("--noheader", "--Node", "--format=%N %T")
+        try:
+            done = self.run("sinfo", *words, timeout=GLANCE)
+        except ProgramTimeoutError:
+            return {}
         return dict(line.split() for line in done.stdout.splitlines() if done.ok)

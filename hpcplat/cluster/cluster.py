@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import psutil
+
 from hpcplat.cluster import accounting, census, startup
 from hpcplat.cluster.clients import Clients
 from hpcplat.cluster.configuration import Layout
@@ -114,6 +116,11 @@ class Cluster:
             if state.startswith(("down", "drain")):
                 self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
         return missing
+
+    def processes_on(self, node: str) -> list[psutil.Process]:
+        """Return what kill_node would kill: to freeze a node, or to look at it."""
+        self._require_node(node)
+        return [member.process for member in self._on_node(node)]
 
     def _on_node(self, node: str) -> list[census.Member]:
         everybody = census.members(self.folder.path)

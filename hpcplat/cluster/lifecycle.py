@@ -32,7 +32,7 @@ def up(spec: ClusterSpec) -> Cluster:
     packages.require(place)
     _require_host_name()
     _make_parent(folder.path)
-    user = pwd.getpwuid(os.geteuid()).pw_name
+    user = _user_name()
     _require_reachable(folder.path, user)
     with locked(folder.lock):
         existing = _load(folder)
@@ -98,6 +98,16 @@ def _require_same(existing: Cluster, spec: ClusterSpec) -> None:
         raise ConflictError(
             f"The cluster in {spec.folder} is up with other settings.", remedy
         )
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError as error:
+        raise InvalidError(
+            f"The user id {os.geteuid()} has no name, and Slurm knows users by name.",
+            "Add a line for it to /etc/passwd.",
+        ) from error
 
 
 def _make_parent(folder: Path) -> None:

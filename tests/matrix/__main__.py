@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from hpcplat import processes
 from hpcplat.cluster import roots
+from hpcplat.cluster.place import ChangeRoot, Host
 
 HERE = "this machine"
 DEFAULT = (HERE, "trixie", "sid")
@@ -48,21 +50,20 @@ def main(places: list[str]) -> int:
 
 def run(place: str) -> Outcome:
     root = None if place == HERE else roots.make(place, roots.default_home())
-    print(f"Slurm of {root or HERE}:", flush=True)
+    version = version_of(root)
+    print(f"Slurm {version} of {root or HERE}:", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-m", "matrix"]
         environment = os.environ | ({"HPCPLAT_TEST_ROOT": str(root)} if root else {})
         subprocess.run([*command, f"--junitxml={report}"], env=environment, check=False)
-        return counted(place, version(root), report)
+        return counted(place, version, report)
 
 
-def version(root: Path | None) -> str:
-    enter = ["chroot", str(root)] if root else []
-    done = subprocess.run(
-        [*enter, "sbatch", "--version"], capture_output=True, text=True, check=True
-    )
-    return done.stdout.split()[-1]
+def version_of(root: Path | None) -> str:
+    place = ChangeRoot(root, ()) if root else Host()
+    argv = place.command(["slurmctld", "-V"])
+    return processes.run(argv, timeout=30).stdout.split()[-1]
 
 
 def counted(place: str, version: str, report: Path) -> Outcome:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpcplat import cluster as clusters
-from hpcplat.cluster import Cluster, ClusterSpec, NodeGroup, census, down, up
+from hpcplat.cluster import Cluster, ClusterSpec, NodeGroup, census, clients, down, up
 from hpcplat.cluster.folder import ClusterFolder
 from hpcplat.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
 
@@ -109,6 +109,21 @@ def test_what_is_half_dead_is_not_taken_for_a_cluster(spec: ClusterSpec) -> None
         up(spec)
     assert down(spec.folder)
     assert_nothing_is_left(spec)
+
+
+@pytest.mark.slow
+def test_a_controller_that_hangs(
+    spec: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = up(spec)
+    monkeypatch.setattr(clients, "GLANCE", 1.0)
+    for member in census.members(spec.folder):
+        if member.daemon == "slurmctld":
+            member.process.suspend()
+    report = running.status()
+    assert [node.state for node in report.nodes] == ["unknown"]
+    with pytest.raises(UnavailableError, match=r"n1 \(unknown\)"):
+        running.await_nodes(["n1"], limit=1)
 
 
 def kill(cluster: Cluster, daemon: str) -> None:
