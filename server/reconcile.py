@@ -368,6 +368,8 @@ class Reconciler:
         self, row: Submission, alive: list[LiveJob], now: datetime
     ) -> int:
         root = min(_root(record) for record in alive)
+        if row.state in {Sending.CLAIMED, Sending.DOUBTFUL}:
+            return 0  # it was sent while Slurm was asked: the next round sees to it
         if row.state == Sending.QUEUED:  # its sbatch got through after all
             with self.database.write() as session:
                 submissions.sent(session, row.id or 0, root, now)

@@ -79,15 +79,22 @@ def serve(
 
 @contextlib.contextmanager
 def _listening(address: Address, mode: int) -> Iterator[socket.socket]:
-    if address.socket is None:
-        with _tcp(address) as listener:
+    if address.socket is not None:
+        with listening_on(address.socket, mode) as listener:
             yield listener
         return
-    with _unix(address.socket, mode) as listener:
+    with _tcp(address) as listener:
+        yield listener
+
+
+@contextlib.contextmanager
+def listening_on(path: Path, mode: int) -> Iterator[socket.socket]:
+    """Listen on a Unix socket, and remove it at the end."""
+    with _unix(path, mode) as listener:
         try:
             yield listener
         finally:
-            address.socket.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
 def _tcp(address: Address) -> socket.socket:

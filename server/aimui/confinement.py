@@ -18,6 +18,7 @@ import platform
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -35,6 +36,7 @@ _PARENT_DEATH_SIGNAL, _NO_NEW_PRIVILEGES = 1, 38
 _PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
 _MOUNT_SETATTR: Final = 442
 
+LOOKS_EVERY: Final = 0.25  # seconds
 NOBODY: Final = 65534
 SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 FILES: Final = (
@@ -74,9 +76,20 @@ def main(words: list[str]) -> int:
         _run_as_child(root, options)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os.kill(child, signal.SIGKILL))
-    _, status = os.waitpid(child, 0)
+    status = _await(child, os.getppid())
     root.rmdir()
     return os.waitstatus_to_exitcode(status) & 0xFF
+
+
+def _await(child: int, parent: int) -> int:
+    """Wait for the child's end; end it when whoever started us is gone."""
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status
+        if os.getppid() != parent:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(LOOKS_EVERY)
 
 
 def _run_as_child(root: Path, options: argparse.Namespace) -> None:

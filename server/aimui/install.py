@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -55,13 +57,20 @@ def add_routes(app: FastAPI, gate: AimGate) -> None:
 
 @contextmanager
 def running(tracking: Tracking, gate: AimGate) -> Iterator[None]:
-    """Keep the collector running while the block runs; leave no process behind."""
+    """Keep the collector running while the block runs; leave no process behind.
+
+    uvicorn sends itself the signal that ended it once more: SIGTERM must then not end
+    this process before the others have ended.
+    """
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     tracking.start()
     try:
         yield
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         anyio.run(gate.close)
         tracking.close()
+        signal.signal(signal.SIGTERM, before)
 
 
 def _holder(database: Database, digest: str) -> Principal | None:

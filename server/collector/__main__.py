@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
@@ -23,8 +24,13 @@ def main(arguments: list[str]) -> int:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
+    parent = os.getppid()
+
+    def is_over(seconds: float) -> bool:
+        return ended.wait(seconds) or os.getppid() != parent
+
     try:
-        Collector(_catalogue(options), options.aim).run(ended.wait)
+        Collector(_catalogue(options), options.aim).run(is_over)
     except HpcplatError as error:
         print(f"hpcplat collector: {error}", file=sys.stderr)  # noqa: T201 - a program
         return ExitCode.MENDABLE

@@ -23,6 +23,7 @@ from server.collector.rich import aim_object
 
 logger = logging.getLogger(__name__)
 
+SYSTEM = "system/"  # before the names of what hpcplat.tracking.machine reads
 LOG_RECORDS = "__log_records"  # Aim's name for a run's messages
 
 
@@ -100,7 +101,7 @@ class AimRun:
         numbers = []
         for record in records:
             if isinstance(record, Numbers):
-                self._numbers.add(record, target)
+                self._numbers.add(_as_aim_names(record), target)
                 numbers.append(record)
             elif isinstance(record, Text | Histogram | Media):
                 self._take_rich(record, target, media)
@@ -211,6 +212,19 @@ class AimRun:
 
 _STORES = ("meta", "seqs")
 _NOTHING = object()
+
+
+def _as_aim_names(record: Numbers) -> Numbers:
+    """Name a node's metrics as the UI's page for the system wants them."""
+    if not any(name.startswith(SYSTEM) for name in record.values):
+        return record
+    values = {
+        f"__system__{name.removeprefix(SYSTEM)}"
+        if name.startswith(SYSTEM)
+        else name: value
+        for name, value in record.values.items()
+    }
+    return Numbers(record.time, record.step, values)
 
 
 def _name(file: MetricsFile) -> str:

@@ -90,7 +90,7 @@ class FolderCatalogue:
             for path in [root, *root.glob("*/")]:
                 files = [file.path.stat() for file in metrics_files(path)]
                 newest = max((found.st_mtime for found in files), default=0.0)
-                if newest >= oldest:
+                if files and newest >= oldest:
                     yield self._run(path, newest)
 
     def _run(self, path: Path, newest: float) -> TrackedRun:

@@ -183,7 +183,8 @@ def _modified(path: Path) -> int:
 
 
 def _describe(run: AimRun, tracked: TrackedRun) -> None:
-    run.name(f"{tracked.name} {tracked.id}", tracked.name)
+    named = tracked.id != tracked.name
+    run.name(f"{tracked.name} {tracked.id}" if named else tracked.id, tracked.name)
     job = {"id": tracked.id, "name": tracked.name, "state": tracked.state}
     run.describe("job", job | {"folder": str(tracked.folder)})
     for key, path in _described_by(tracked.folder).items():

@@ -28,7 +28,8 @@ def of_file(file: MetricsFile) -> SeriesContext:
 
 def superseded_by(file: MetricsFile) -> SeriesContext:
     """Return where values go that are run again by the writer of ``file``."""
-    start = f", start {file.number + 1}" if file.number else ""
+    # No comma: the UI cuts a context's words at it.
+    start = f" start {file.number + 1}" if file.number else ""
     words = f"attempt {file.attempt}{start}"
     return context({**_values(file), "superseded_by": words})
 

@@ -93,7 +93,7 @@ def test_steps_run_again_overwrite_nothing_in_silence(run: Path, seen: Look) -> 
         **{step: step for step in range(14)},
         8: 8.5,
     }
-    second = values(found.curves["loss", "superseded_by=attempt 1, start 2"])
+    second = values(found.curves["loss", "superseded_by=attempt 1 start 2"])
     assert second == {8: 8.0, 9: 9.0}
     third = values(found.curves["loss", "superseded_by=attempt 2"])
     assert third == {9: 9.5, 10: 10.5, 11: 11.5}
