@@ -111,7 +111,7 @@ class Submitter:
     ) -> SlurmJob:
         spec = self.spec(command, **fields)
         number = next(self.numbers)
-        folder = RunFolder(self.root / f"run {number}")
+        folder = RunFolder(self.root / f"run %j 'é' #{number}")
         files = run_files(spec, folder, SitePolicy(), f"key-{number}", part)
         write_files(folder, files)
         if secrets is not None:

