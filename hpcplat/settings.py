@@ -18,6 +18,7 @@ from hpcplat.errors import InvalidError
 URL: Final = "HPCPLAT_URL"
 DATA: Final = "HPCPLAT_DATA"
 RUNS: Final = "HPCPLAT_RUNS"
+DATASETS: Final = "HPCPLAT_DATASETS"
 DATABASE: Final = "HPCPLAT_DATABASE"
 POLICY: Final = "HPCPLAT_POLICY"
 TOKEN: Final = "HPCPLAT_TOKEN"
@@ -42,6 +43,7 @@ class Settings:
     url: str
     data: Path
     runs: Path
+    datasets: Path
     database: str
     policy: Path | None
     token: str
@@ -65,12 +67,19 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         url=_url(environ.get(URL, remembered_url(config)).strip()),
         data=data,
         runs=_folder(environ, RUNS, data / "runs"),
+        datasets=datasets_folder(environ),
         database=environ.get(DATABASE) or f"sqlite:///{data / 'hpcplat.db'}",
         policy=Path(policy).expanduser() if policy else None,
         token=environ.get(TOKEN, "").strip(),
         token_file=_folder(environ, TOKEN_FILE, config / "token"),
         timeout=_seconds(environ.get(TIMEOUT, "")),
     )
+
+
+def datasets_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder that holds the datasets."""
+    data = _folder(environ, DATA, platformdirs.user_data_path(APP))
+    return _folder(environ, DATASETS, data / "datasets")
 
 
 def own_environment() -> dict[str, str]:

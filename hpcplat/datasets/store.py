@@ -6,23 +6,17 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import platformdirs
-
 from hpcplat.datasets.manifest import FILE_NAME
 from hpcplat.datasets.names import DatasetPaths, Reference, is_digest
 from hpcplat.errors import InvalidError, NotFoundError
-
-
-def default_root() -> Path:
-    """Return the person's own folder for datasets."""
-    return platformdirs.user_data_path("hpcplat") / "datasets"
+from hpcplat.settings import datasets_folder
 
 
 class Store:
     """The datasets under ``root``; reading only."""
 
     def __init__(self, root: Path | None = None) -> None:
-        self.root = root or default_root()
+        self.root = root or datasets_folder()
 
     def names(self) -> Sequence[str]:
         """Return the datasets, sorted."""
