@@ -92,8 +92,13 @@ class ModelShape(BaseModel):
 
     @property
     def has_biases(self) -> bool:
-        """Whether linear layers and norms carry biases."""
-        return self.family == "gpt"
+        """Whether linear layers carry biases; Megatron's local experts can't."""
+        return self.family == "gpt" and not self.num_moe_experts
+
+    @property
+    def norm_size(self) -> int:
+        """Parameters of one norm: LayerNorm has a bias, RMSNorm has none."""
+        return self.hidden_size * (2 if self.family == "gpt" else 1)
 
     @property
     def attention_matrix_size(self) -> int:
@@ -120,9 +125,9 @@ class ModelShape(BaseModel):
         )
 
     def _dense_layer_parameters(self) -> int:
-        norms = 2 * self.hidden_size * (2 if self.has_biases else 1)
         router = self.hidden_size * (self.num_moe_experts or 0)
-        return self.attention_matrix_size + self._attention_bias_size() + norms + router
+        attention = self.attention_matrix_size + self._attention_bias_size()
+        return attention + 2 * self.norm_size + router
 
     def _attention_bias_size(self) -> int:
         heads = self.num_attention_heads + 2 * self.num_query_groups
@@ -141,9 +146,8 @@ class ModelShape(BaseModel):
     @property
     def output_parameters(self) -> int:
         """The last norm, and the output matrix where it is not the embedding's."""
-        norm = self.hidden_size * (2 if self.has_biases else 1)
         matrix = 0 if self.tied_embeddings else self.padded_vocab_size
-        return norm + matrix * self.hidden_size
+        return self.norm_size + matrix * self.hidden_size
 
     @property
     def parameters(self) -> int:

@@ -59,16 +59,12 @@ with _quick_import():
     from megatron.core.pipeline_parallel import get_forward_backward_func
     from megatron.core.transformer import TransformerConfig
     from megatron.core.transformer.module import Float16Module
+    from megatron.core.transformer.moe import moe_utils
     from megatron.core.utils import get_model_config
 
-# Modules that Megatron imports while it runs: they must be there for the stand-in.
-_LATER = (
-    "megatron.core.distributed.finalize_model_grads",
-    "megatron.core.optimizer.clip_grads",
-    "megatron.core.optimizer.distrib_optimizer",
-    "megatron.core.transformer.moe.moe_layer",
-    "megatron.core.transformer.moe.moe_utils",
-)
+# Megatron 0.16.1 looks at this name where Transformer Engine would have defined it:
+# without the engine, experts end in a NameError.
+vars(moe_utils).setdefault("te_general_gemm", None)
 
 if not torch.cuda.is_available():
     cpu.install()

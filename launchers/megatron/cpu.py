@@ -68,8 +68,8 @@ CUDA_NAMES = (
 class _Stream:
     """A CUDA stream or event where there is only one order of things."""
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_args, **_kwargs: None
+    def __getattr__(self, name: str) -> Callable[..., _Stream]:
+        return lambda *_args, **_kwargs: self  # record_event() gives an event
 
 
 class _View(ModuleType):
@@ -103,6 +103,15 @@ def install(hits: Hits | None = None) -> None:
     logging.getLogger(random.__name__).addFilter(_not_about_the_shared_generator)
     for place in CUDA_NAMES:
         _answer_cuda_names(*place, hits)
+    experts = importlib.import_module("megatron.core.transformer.moe.token_dispatcher")
+    vars(experts)["maybe_move_tensor_to_cpu"] = _recorded(_as_host_value, hits)
+
+
+def _as_host_value(
+    tensor: torch.Tensor, as_numpy: bool = False, record_stream: bool = False
+) -> object:
+    """Give split sizes as NumPy, which Megatron does for tensors of a GPU only."""
+    return tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor
 
 
 def _torch_view(hits: Hits | None) -> _View:
