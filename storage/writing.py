@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
@@ -23,7 +24,13 @@ from hpcplat.datasets.shard import ABSENT, encode_index
 from hpcplat.errors import InvalidError, UnavailableError
 from storage.layout import Layout, layout_of
 
+# Beside an array: the crc32c of each chunk as it is stored, so that damage can be told
+# to the row.
+CHECKSUMS = "checksums"
+
 _BLOCK = 4 * 2**20
+
+Sizes = npt.NDArray[np.uint64]
 
 
 @contextmanager
@@ -59,7 +66,7 @@ class _Shard:
         self._hash.update(data)
         self._offset += len(data)
 
-    def mark_chunks(self, first: int, lengths: npt.NDArray[np.uint64]) -> None:
+    def mark_chunks(self, first: int, lengths: Sizes) -> None:
         """Note that chunks of these lengths, from number ``first``, come next."""
         ends = self._offset + np.cumsum(lengths, dtype=np.uint64)
         self._index[first : first + len(lengths), 0] = ends - lengths
@@ -118,6 +125,7 @@ class ArrayWriter:
         self._rows = 0
         self._shard: _Shard | None = None
         self._files: dict[str, FileEntry] = {}
+        self._checksums: list[npt.NDArray[np.uint32]] = []
         folder.mkdir(parents=True, exist_ok=True)
 
     @classmethod
@@ -143,6 +151,8 @@ class ArrayWriter:
             link_or_copy(old / key, folder / key)
             writer._files[key] = old_files[key]
         writer._rows = full * array.format.shard_rows
+        chunks = full * array.format.shard_layout.chunks
+        writer._checksums = [np.fromfile(old / CHECKSUMS, "<u4", chunks)]
         writer.append(array.slice(writer._rows, len(array)))
         return writer
 
@@ -177,10 +187,14 @@ class ArrayWriter:
         self._filled = 0
         self._close_shard()
         self._rows = rows  # without the padding of the last chunk
-        text = to_zarr_json(self.format())
-        files.write_whole(self._folder / "zarr.json", text)
-        self._files["zarr.json"] = entry_of(text.encode())
+        self._add("zarr.json", to_zarr_json(self.format()).encode())
+        sums = np.concatenate([np.empty(0, "<u4"), *self._checksums])
+        self._add(CHECKSUMS, sums.astype("<u4").tobytes())
         return self._files
+
+    def _add(self, name: str, content: bytes) -> None:
+        files.write_whole(self._folder / name, content)
+        self._files[name] = entry_of(content)
 
     def format(self) -> ArrayFormat:
         """Return the array's format with its present number of rows."""
@@ -230,6 +244,7 @@ class ArrayWriter:
             encoded = [self._encode(raw[start : start + size]) for start in starts]
             lengths = np.array([len(one) for one in encoded], dtype=np.uint64)
             raw = memoryview(b"".join(encoded))
+        self._checksums.append(checksums_of(raw, lengths))
         self._shard.mark_chunks(first_chunk, lengths)
         self._shard.write(raw)
 
@@ -244,6 +259,16 @@ class ArrayWriter:
         number = (self._rows - 1) // self._format.shard_rows
         self._files[self._format.shard_key(number)] = self._shard.close()
         self._shard = None
+
+
+def checksums_of(stored: memoryview, lengths: Sizes) -> npt.NDArray[np.uint32]:
+    """Return the crc32c of chunks that lie one after the other."""
+    ends = np.cumsum(lengths, dtype=np.int64).tolist()
+    starts = [0, *ends[:-1]]
+    pieces = zip(starts, ends, strict=True)
+    whole = np.frombuffer(stored, np.uint8)
+    sums = [google_crc32c.value(whole[a:b]) for a, b in pieces]
+    return np.array(sums, dtype=np.uint32)
 
 
 def link_or_copy(source: Path, target: Path) -> None:

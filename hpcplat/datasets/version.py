@@ -139,7 +139,7 @@ def open_version(
     memory_bytes: int = DECODED_BYTES,
     threads: int | None = None,
 ) -> DatasetVersion:
-    """Open ``name``, ``name:tag``, ``name@digest`` or the path of a version's folder.
+    """Open ``name``, ``name@tag``, ``name@digest`` or the path of a version's folder.
 
     ``root`` is the folder of all datasets (default: the person's own).
     """

@@ -9,13 +9,17 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hpcplat import files
+from hpcplat.errors import InvalidError
 from storage.ingest.options import Splitting
+
+ABOUT = "about.json"
+NAMES = "names"
 
 Values = npt.NDArray[Any]
 Hashes = npt.NDArray[np.uint64]
@@ -59,48 +63,91 @@ def part_folder(work: Path, number: int) -> Path:
     return work / "parts" / f"{number:07}"
 
 
-def write_part(
-    folder: Path,
-    arrays: Mapping[str, Values],
-    names: Names,
-    counts: Mapping[str, int],
-    notes: Mapping[str, Any] | None = None,
-) -> None:
-    """Write a part; readers see all of it or nothing.
+class PartWriter:
+    """Writes a part piece by piece, aside; ``close`` makes it appear.
 
-    ``counts`` says what was read and what was left out, and why; ``notes`` is for
-    the recipe.
+    Arrays are raw little-endian rows; their types are in ``about.json``.
     """
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    whole = {"hashes": names.hashes, "keys": names.keys, "strata": names.strata}
-    for name, values in {**arrays, **whole}.items():
-        with (aside / f"{name}.npy").open("wb") as file:
-            np.save(file, values, allow_pickle=False)
-            file.flush()
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._aside = folder.with_name(f".{folder.name}.{os.getpid()}")
+        shutil.rmtree(self._aside, ignore_errors=True)
+        self._aside.mkdir(parents=True)
+        self._files: dict[str, IO[bytes]] = {}
+        self._types: dict[str, tuple[str, tuple[int, ...]]] = {}
+
+    def append(self, arrays: Mapping[str, Values], names: Sequence[bytes]) -> None:
+        """Append rows to each array, and the names of as many samples.
+
+        Raises InvalidError when rows differ from those before in type or shape.
+        """
+        table = np.frombuffer(b"".join(names), "<u8").reshape(-1, 4)
+        for name, rows in {**arrays, NAMES: table}.items():
+            kind = rows.dtype.newbyteorder("<").str, rows.shape[1:]
+            if self._types.setdefault(name, kind) != kind:
+                raise InvalidError(
+                    f"{name} is {kind} here and {self._types[name]} before.",
+                    "Give all samples one type and shape (pictures: --size).",
+                )
+            if name not in self._files:
+                self._files[name] = (self._aside / name).open("wb", buffering=0)
+            data = np.ascontiguousarray(rows, kind[0])
+            self._files[name].write(data.data.cast("B") if data.size else b"")
+
+    def close(
+        self, counts: Mapping[str, int], notes: Mapping[str, Any] | None = None
+    ) -> None:
+        """Flush all to disk and give the part its name.
+
+        ``counts`` says what was read and what was left out, and why; ``notes`` is for
+        the recipe.
+        """
+        for file in self._files.values():
             os.fsync(file.fileno())
-    about = {"counts": dict(counts), "notes": notes or {}}
-    files.write_whole(aside / "about.json", json.dumps(about))
-    if folder.exists():  # somebody else did the same task: the results are equal
-        shutil.rmtree(aside)
-        return
-    aside.rename(folder)
-    files.sync_folder(folder.parent)
+            file.close()
+        about = {"arrays": self._types, "counts": dict(counts), "notes": notes or {}}
+        files.write_whole(self._aside / ABOUT, json.dumps(about))
+        if self._folder.exists():  # somebody else did the same task, with equal results
+            self.drop()
+            return
+        self._aside.rename(self._folder)
+        files.sync_folder(self._folder.parent)
+
+    def drop(self) -> None:
+        """Leave nothing behind."""
+        for file in self._files.values():
+            file.close()
+        shutil.rmtree(self._aside, ignore_errors=True)
 
 
-def read_names(folder: Path) -> Names:
-    """Read the names of a part's samples."""
-    return Names(*(read_array(folder, name) for name in ("hashes", "keys", "strata")))
+class Part:
+    """A finished part, its arrays mapped."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        about = json.loads((folder / ABOUT).read_text())
+        self._types: Mapping[str, tuple[str, list[int]]] = about["arrays"]
+        self.counts: Mapping[str, int] = about["counts"]
+        self.notes: Mapping[str, Any] = about["notes"]
 
-def read_array(folder: Path, name: str) -> Values:
-    """Map an array of a part."""
-    found: Values = np.load(folder / f"{name}.npy", mmap_mode="r")
-    return found
+    @property
+    def arrays(self) -> Sequence[str]:
+        """Names of the arrays; a part without samples has none."""
+        return [name for name in self._types if name != NAMES]
 
+    def array(self, name: str) -> Values:
+        """Map an array: shape (n, …)."""
+        kind, row_shape = self._types[name]
+        path = self._folder / name
+        if path.stat().st_size == 0:
+            return np.empty((0, *row_shape), kind)
+        flat: Values = np.memmap(path, dtype=kind, mode="r")
+        return np.asarray(flat).reshape(-1, *row_shape)
 
-def read_about(folder: Path) -> tuple[Mapping[str, int], Mapping[str, Any]]:
-    """Return a part's counts and notes."""
-    about = json.loads((folder / "about.json").read_text())
-    return about["counts"], about["notes"]
+    def names(self) -> Names:
+        """Return the names of the samples."""
+        if NAMES not in self._types:
+            return names_from([])
+        table = self.array(NAMES)
+        return Names(table[:, :2], table[:, 2], table[:, 3])

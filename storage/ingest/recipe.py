@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from hpcplat.datasets.manifest import Kind
 from storage.ingest.dealing import Dealt
 from storage.ingest.options import IngestOptions, Splitting
+from storage.ingest.parts import Part
 from storage.ingest.sources import Piece
 from storage.publishing import Draft
 
@@ -45,7 +46,7 @@ class Recipe(Protocol):
     def write(
         self,
         draft: Draft,
-        folders: Sequence[Path],
+        parts: Sequence[Part],
         dealt: Dealt,
         options: IngestOptions,
     ) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpcplat.datasets.manifest import Manifest
 from hpcplat.datasets.names import DatasetPaths, Reference
@@ -20,7 +20,7 @@ from hpcplat.datasets.store import Store
 from hpcplat.errors import ConflictError
 from storage.ingest.dealing import Dealt
 from storage.ingest.options import IngestOptions
-from storage.ingest.parts import part_folder, read_about, read_names
+from storage.ingest.parts import Part, part_folder
 from storage.ingest.recipe import Recipe, Task, label_of
 from storage.ingest.sources import without_secrets
 from storage.publishing import Draft, changing
@@ -28,6 +28,8 @@ from storage.writing import disk_of
 
 # A manifest stays small: of a million pictures not every path is written down.
 _SOURCES_LISTED = 1000
+
+_POLL = 1.0  # seconds between looks for parts that other workers make
 
 Progress = Callable[[int, int], None]
 
@@ -43,6 +45,16 @@ class Target:
     name: str
     tags: Sequence[str] = ()
     append: bool = False
+
+
+class Share(NamedTuple):
+    """Which worker this is, of how many."""
+
+    number: int
+    of: int
+
+
+ALONE = Share(0, 1)
 
 
 def quiet(done: int, total: int) -> None:
@@ -67,7 +79,7 @@ class Plan:
         return dataset.drafts / label_of(self.recipe, self.options, self.tasks)
 
 
-def ingest(
+def run_ingest(
     plan: Plan, target: Target, *, processes: int = 1, progress: Progress = quiet
 ) -> Manifest:
     """Make a version and publish it.
@@ -76,23 +88,45 @@ def ingest(
     number of processes and kills.
     """
     with changing(target.root, target.name) as dataset, disk_of(target.root):
-        make_parts(
-            plan, plan.work_folder(dataset), processes=processes, progress=progress
-        )
+        work = plan.work_folder(dataset)
+        make_parts(plan, work, ALONE, processes=processes, progress=progress)
+        return publish(plan, target, dataset)
+
+
+def ingest_share(
+    plan: Plan, target: Target, share: Share, processes: int, progress: Progress
+) -> Manifest | None:
+    """Do one worker's share of an ingest; worker 0 waits for all, and publishes.
+
+    Each worker of a job calls it. The others get None. Waiting has no limit of its
+    own: when a worker fails, its job ends, and this one with it.
+    """
+    if share.number:
+        dataset = DatasetPaths.under(target.root, target.name)
+        with disk_of(target.root):
+            work = plan.work_folder(dataset)
+            make_parts(plan, work, share, processes=processes, progress=progress)
+        return None
+    with changing(target.root, target.name) as dataset, disk_of(target.root):
+        work = plan.work_folder(dataset)
+        make_parts(plan, work, share, processes=processes, progress=progress)
+        folders = [part_folder(work, number) for number in range(len(plan.tasks))]
+        while not all(folder.exists() for folder in folders):
+            time.sleep(_POLL)
         return publish(plan, target, dataset)
 
 
 def make_parts(
     plan: Plan,
     work: Path,
+    share: Share,
     *,
     processes: int = 1,
-    share: tuple[int, int] = (0, 1),
     progress: Progress = quiet,
 ) -> None:
-    """Do the tasks that have no part yet: those of worker ``share`` = (number, of)."""
+    """Do the tasks of one worker that have no part yet."""
     (work / "parts").mkdir(parents=True, exist_ok=True)
-    mine = range(share[0], len(plan.tasks), share[1])
+    mine = range(share.number, len(plan.tasks), share.of)
     left = [number for number in mine if not part_folder(work, number).exists()]
     done = len(mine) - len(left)
     progress(done, len(mine))
@@ -143,12 +177,13 @@ def publish(plan: Plan, target: Target, dataset: DatasetPaths) -> Manifest:
             f"{len(missing)} of {len(folders)} parts are missing.",
             "Run the ingest again: it makes them.",
         )
-    names = [read_names(folder) for folder in folders]
+    parts = [Part(folder) for folder in folders]
+    names = [part.names() for part in parts]
     options = plan.options
     dealt = Dealt(names, options.splitting, deduplicate=options.deduplicate)
     draft = _draft(plan, target, dataset, work)
-    attributes = plan.recipe.write(draft, folders, dealt, options)
-    counts = dict(counted(folders))
+    attributes = plan.recipe.write(draft, parts, dealt, options)
+    counts = dict(counted(parts))
     if dealt.repeats:
         counts["repeats"] = dealt.repeats
     manifest = draft.publish(attributes, provenance_of(plan, counts), tags=target.tags)
@@ -163,11 +198,11 @@ def _draft(plan: Plan, target: Target, dataset: DatasetPaths, work: Path) -> Dra
     return Draft(dataset, label, plan.recipe.kind, parent=parent, shard_bytes=size)
 
 
-def counted(folders: Sequence[Path]) -> Mapping[str, int]:
+def counted(parts: Sequence[Part]) -> Mapping[str, int]:
     """Return the counts of all parts together, without zeros."""
     total: Counter[str] = Counter()
-    for folder in folders:
-        total.update(read_about(folder)[0])
+    for part in parts:
+        total.update(part.counts)
     return {name: count for name, count in sorted(total.items()) if count}
 
 

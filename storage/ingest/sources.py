@@ -124,7 +124,7 @@ def check_unchanged(piece: Piece) -> None:
 def opened(path: str) -> Iterator[IO[bytes]]:
     """Open a source for reading, decompressed by its suffix (.gz, .zst)."""
     with reaching(path), _raw(path) as raw:
-        if path.endswith(".gz"):
+        if path.endswith((".gz", ".tgz")):
             yield gzip.GzipFile(fileobj=raw)  # type: ignore[misc]
         elif path.endswith(".zst"):
             reader = needs("zstandard").ZstdDecompressor()

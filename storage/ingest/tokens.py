@@ -25,7 +25,7 @@ from storage.ingest.documents import (
 )
 from storage.ingest.expression import Filter
 from storage.ingest.options import IngestOptions, Splitting, TextOptions
-from storage.ingest.parts import name_of, names_from, read_array, write_part
+from storage.ingest.parts import Part, PartWriter, name_of
 from storage.ingest.recipe import Task
 from storage.ingest.sources import check_unchanged, cut, listed, packed, stamped
 from storage.publishing import Draft
@@ -78,20 +78,15 @@ class TextRecipe:
         """Read, clean and tokenize the documents of a task."""
         tokenizer = tokenizer_for(self.options)
         counts: Counter[str] = Counter()
-        ids = [np.empty(0, id_type(tokenizer.vocabulary_size))]
-        lengths = [np.empty(0, np.int64)]
-        names: list[bytes] = []
-        for batch in _batches(self._kept(task, counts)):
-            texts = [document.text for document in batch]
-            some, sizes = tokenizer.encode(texts)
-            ids.append(some)
-            lengths.append(sizes)
-            names += [
-                name_of(document.text.encode(), document.fields, splitting)
-                for document in batch
-            ]
-        arrays = {"tokens": np.concatenate(ids), "lengths": np.concatenate(lengths)}
-        write_part(folder, arrays, names_from(names), counts)
+        part = PartWriter(folder)
+        try:
+            for batch in _batches(self._kept(task, counts)):
+                ids, lengths = tokenizer.encode([document.text for document in batch])
+                names = [_name(document, splitting) for document in batch]
+                part.append({"tokens": ids, "lengths": lengths}, names)
+            part.close(counts)
+        finally:
+            part.drop()
 
     def _kept(self, task: Task, counts: Counter[str]) -> Iterator[Document]:
         where = Filter(self.options.where) if self.options.where else None
@@ -109,7 +104,7 @@ class TextRecipe:
     def write(
         self,
         draft: Draft,
-        folders: Sequence[Path],
+        parts: Sequence[Part],
         dealt: Dealt,
         options: IngestOptions,
     ) -> Mapping[str, Any]:
@@ -121,8 +116,9 @@ class TextRecipe:
             offsets = draft.array(split, "documents", np.dtype(np.uint64))
             if not offsets.rows:
                 offsets.append(np.zeros(1, np.uint64))
-            for folder, mask in zip(folders, dealt.masks(split), strict=True):
-                _append(folder, mask, tokens, offsets)
+            for part, mask in zip(parts, dealt.masks(split), strict=True):
+                if len(mask):
+                    _append(part, mask, tokens, offsets)
             draft.set_samples(split, offsets.rows - 1)
         return self._attributes(draft, tokenizer)
 
@@ -154,6 +150,10 @@ def left_out(document: Document, options: TextOptions, where: Filter | None) -> 
     return ""
 
 
+def _name(document: Document, splitting: Splitting) -> bytes:
+    return name_of(document.text.encode(), document.fields, splitting)
+
+
 def _batches(found: Iterator[Document]) -> Iterator[list[Document]]:
     batch: list[Document] = []
     size = 0
@@ -168,10 +168,9 @@ def _batches(found: Iterator[Document]) -> Iterator[list[Document]]:
 
 
 def _append(
-    folder: Path, mask: npt.NDArray[np.bool_], tokens: ArrayWriter, offsets: ArrayWriter
+    part: Part, mask: npt.NDArray[np.bool_], tokens: ArrayWriter, offsets: ArrayWriter
 ) -> None:
-    lengths = np.asarray(read_array(folder, "lengths"))
+    lengths, ids = part.array("lengths"), part.array("tokens")
     start = tokens.rows
-    ids = read_array(folder, "tokens")
     tokens.append(ids if mask.all() else ids[np.repeat(mask, lengths)])
     offsets.append((start + np.cumsum(lengths[mask])).astype(np.uint64))

@@ -1,0 +1,132 @@
+"""A version on a node's own disk: copied once, shared by the node's jobs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcplat.datasets.manifest import FILE_NAME, read_manifest
+from hpcplat.datasets.names import is_digest
+from hpcplat.errors import UnavailableError
+from storage.copying import Progress, copy_version
+from storage.writing import disk_of
+
+# A file beside each staged version; its time is that of the last use.
+USED = ".used-"
+
+_RESERVE = 2**30  # bytes of the disk that are left to others
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What staged versions may take: bytes in all, and seconds since the last use."""
+
+    size: int
+    age: float
+
+
+def stage(
+    version: Path, local: Path, limits: Limits, threads: int, progress: Progress
+) -> Path:
+    """Return the folder of a copy on this node's disk, every byte checked.
+
+    The first job copies, others that come meanwhile wait for it. Versions that were
+    not used for long make room, but none that is being read. Raises UnavailableError
+    when it does not fit, DamagedError when the source is not what was written.
+    """
+    manifest = read_manifest(version)
+    target = local / manifest.digest
+    local.mkdir(parents=True, exist_ok=True)
+    with _locked(local / f".lock-{manifest.digest}"):
+        if not target.exists():
+            size = sum(entry.size for entry in manifest.content.files.values())
+            with _locked(local / ".lock"):
+                evict(local, limits, room_for=size)
+                _check_room(local, size)
+            with disk_of(local):
+                copy_version(version, target, manifest, threads, progress)
+        (local / f"{USED}{manifest.digest}").touch()
+    return target
+
+
+def evict(local: Path, limits: Limits, *, room_for: int = 0) -> list[str]:
+    """Remove versions that are too old, then the oldest until the rest fits.
+
+    What a process of this node reads stays. Returns the digests removed.
+    """
+    now, removed = time.time(), []
+    kept = sorted(_staged(local), key=lambda one: one.used)
+    total = sum(one.size for one in kept) + room_for
+    for one in kept:
+        if now - one.used <= limits.age and total <= limits.size:
+            continue
+        if _is_read(one.folder):
+            continue
+        _remove(one.folder)
+        total -= one.size
+        removed.append(one.folder.name)
+    return removed
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    folder: Path
+    size: int
+    used: float
+
+
+def _staged(local: Path) -> Iterator[_Staged]:
+    for folder in local.iterdir() if local.is_dir() else ():
+        if is_digest(folder.name):
+            size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+            mark = local / f"{USED}{folder.name}"
+            used = mark.stat().st_mtime if mark.exists() else folder.stat().st_mtime
+            yield _Staged(folder, size, used)
+
+
+def _is_read(folder: Path) -> bool:
+    """Say whether a process of this node holds the version open."""
+    try:
+        handle = os.open(folder / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _remove(folder: Path) -> None:
+    gone = folder.with_name(f".gone-{folder.name}-{os.getpid()}")
+    folder.rename(gone)
+    shutil.rmtree(gone)
+    folder.with_name(f"{USED}{folder.name}").unlink(missing_ok=True)
+
+
+def _check_room(local: Path, size: int) -> None:
+    free = shutil.disk_usage(local).free - _RESERVE
+    if size > free:
+        raise UnavailableError(
+            f"{local} has room for {max(free, 0) / 2**30:.1f} GiB, but the version "
+            f"takes {size / 2**30:.1f} GiB.",
+            "Read it where it is, or free some space there.",
+        )
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
