@@ -55,6 +55,12 @@ def _size(row: Row) -> str:
     return f"{row['nodes']}{gpus}"
 
 
+def _age(row: Row) -> str:
+    """Return how old a job is; programs get the moment itself."""
+    created = str(row["created_at"])
+    return age(moment(created)) if is_terminal() else created
+
+
 def _slurm(row: Row) -> str:
     return str(row["slurm_job_id"] or "")
 
@@ -67,7 +73,7 @@ COLUMNS: Final = (
     Column("USER", lambda row: row["user"], rank=5),
     Column("NODES/GPUS", _size, rank=4, right=True),
     Column("TIME", elapsed, rank=2, right=True),
-    Column("AGE", lambda row: age(moment(row["created_at"])), rank=1, right=True),
+    Column("AGE", _age, rank=1, right=True),
     Column("REASON", lambda row: row["reason"], rank=6, shrinks=True),
 )
 

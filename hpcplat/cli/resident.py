@@ -12,6 +12,7 @@ import hashlib
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ from hpcplat.settings import Settings, own_environment, read_settings
 IDLE: Final = 300.0  # seconds without a command after which it ends
 STARTS_WITHIN: Final = 20.0
 LOOKS_EVERY: Final = 5.0
+CRED: Final = struct.Struct("3i")  # process, user, group of the other end (unix(7))
 LONGEST_SOCKET: Final = 100  # characters of a socket's path (sun_path holds 107)
 
 # What makes two commands want different services, beside the settings themselves.
@@ -65,6 +67,19 @@ def answers(path: Path) -> bool:
             probe.connect(str(path))
         except OSError:
             return False
+    return True
+
+
+def stop(settings: Settings) -> bool:
+    """End the resident for these settings; False if there is none."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            connection.connect(str(socket_path(settings)))
+        except OSError:
+            return False
+        told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CRED.size)
+    process, _, _ = CRED.unpack(told)
+    os.kill(process, signal.SIGTERM)
     return True
 
 

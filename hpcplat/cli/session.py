@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from hpcplat.cli.quickstart import Client, connect
 from hpcplat.cli.resident import settings_with_resident
-from hpcplat.client import Client, connect
 from hpcplat.dropin.spool import SPOOL, Spool
 from hpcplat.errors import InvalidError, NotFoundError
 from hpcplat.settings import read_settings
@@ -58,10 +58,9 @@ def service() -> Iterator[Client]:
     if not settings.url and os.environ.get(RESIDENT, "on") != "off":
         settings = settings_with_resident(settings)
     with connect(settings) as client:
-        if (settings.data / SPOOL).is_dir():
-            importlib.import_module("hpcplat.cli.delivery").deliver(
-                client, Spool(settings.data / SPOOL)
-            )
+        spool = Spool(settings.data / SPOOL)
+        if not spool.is_empty():
+            importlib.import_module("hpcplat.cli.delivery").deliver(client, spool)
         yield client
 
 

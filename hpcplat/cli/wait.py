@@ -38,7 +38,8 @@ def wait(
         print_json(ended)
     else:
         for job in ended:
-            print(" ".join(filter(None, (job["id"], job["state"], job["reason"]))))
+            why = "" if job["state"] == "COMPLETED" else job["reason"]
+            print(" ".join(filter(None, (job["id"], job["state"], why))))
     raise typer.Exit(max(exit_code(job["state"]) for job in ended))
 
 

@@ -33,6 +33,10 @@ class Spool:
                 continue
             yield record
 
+    def is_empty(self) -> bool:
+        """Tell whether nothing is kept."""
+        return next(self.folder.glob("hpc-*.json"), None) is None
+
     def remove(self, key: str) -> None:
         """Drop a record: the service has it."""
         self._path(key).unlink(missing_ok=True)
