@@ -18,10 +18,8 @@ from typing import Final
 
 from hpcplat.allocation import (
     NodePlace,
-    RankPlacement,
     environment,
     node_place,
-    rank_variables,
 )
 from hpcplat.errors import HpcplatError
 from hpcplat.launchplan import LaunchPlan, read_plan
@@ -30,9 +28,11 @@ from launchers.connection import Connection
 from launchers.guard import Guard
 from launchers.loop import Loop, Timer
 from launchers.meeting import connect, read_meeting
-from launchers.messages import Ended, Finish, Join, Message, PassSignal, Start, Stop
+from launchers.messages import Ended, Finish, Halt, Join, Message, PassSignal, Start, Stop
+from launchers.observing import end_observer, start_observer
 from launchers.ports import free_port
 from launchers.secrets import secret_values
+from launchers.starting import NotStarted, Starter
 
 STOPPED_BY_TERM: Final = 128 + signal.SIGTERM
 PASSED_ON: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
@@ -51,7 +51,8 @@ class Agent:
     ) -> None:
         self._loop, self._plan, self._place = loop, plan, place
         self._guard = guard
-        self._environ = dict(environ)
+        self._starter = Starter(loop, plan, place, environ)
+        self._awaited: tuple[int, ...] = ()  # ranks that are not started yet
         self._ranks: dict[int, children.Rank] = {}
         self._generation = -1
         self._stopping: Timer | None = None
@@ -74,6 +75,8 @@ class Agent:
         match message:
             case Start():
                 self._start(message)
+            case Halt():
+                self._halt(message.generation)
             case PassSignal():
                 self._pass(signal.Signals[message.name])
             case Stop():
@@ -85,35 +88,30 @@ class Agent:
 
     def _start(self, order: Start) -> None:
         self._generation = order.generation
-        for local, number in enumerate(order.ranks):
-            placement = self._placement(order, local, number)
-            log = self._place.logs.rank_log(number)
-            environ = {**self._environ, **rank_variables(placement)}
-            folder = Path(self._plan.folder or self._place.run.root)
-            try:
-                process = children.start_rank(self._plan.argv, environ, folder, log)
-            except children.NotStartedError as error:
-                self._report(number, error.code, problem=error.what)
-                continue
-            self._guard.watch(process.pid)
-            self._ranks[process.pid] = children.Rank(number, process, log)
+        self._awaited = order.ranks
+        self._starter.when_ready(partial(self._start_ranks, order))
 
-    def _placement(self, order: Start, local: int, number: int) -> RankPlacement:
-        return RankPlacement(
-            rank=number,
-            world_size=order.world_size,
-            local_rank=local,
-            local_world_size=len(order.ranks),
-            node_rank=order.node_rank,
-            master_address=order.master_address,
-            master_port=order.master_port,
-            run_folder=self._place.run,
-            attempt=self._place.attempt,
-            generation=order.generation,
-            job_key=self._plan.key,
-            array_index=self._place.task,
-            cpus_per_task=self._plan.cpus_per_task,
-        )
+    def _start_ranks(self, order: Start) -> None:
+        self._awaited = ()
+        for started in self._starter.start(order):
+            if isinstance(started, NotStarted):
+                self._report(started.number, started.code, problem=started.what)
+                continue
+            self._guard.watch(started.process.pid)
+            self._ranks[started.process.pid] = started
+
+    def _halt(self, generation: int) -> None:
+        """End all ranks at once, to start others: nothing of theirs is waited for."""
+        if generation == self._generation:
+            self._drop_awaited()
+            self._kill()
+
+    def _drop_awaited(self) -> None:
+        """Start no ranks of an order that still waits for the warm process."""
+        self._starter.forget()
+        awaited, self._awaited = self._awaited, ()
+        for number in awaited:
+            self._report(number, STOPPED_BY_TERM, stopped=True)
 
     def _reap(self) -> None:
         """Take note of every child that ended: ranks, and what they left behind."""
@@ -155,6 +153,7 @@ class Agent:
 
     def _stop(self, grace: float) -> None:
         if self._stopping is None:
+            self._drop_awaited()
             self._stopping = self._loop.later(grace, self._kill)
             self._signal_all(signal.SIGTERM)
 
@@ -202,8 +201,10 @@ def main(words: Sequence[str]) -> int:
     environ = {**environment(), **plan.variables, **secrets}
     agent = Agent(loop := Loop(), plan, place, environ, guard)
     agent.join(sock, _hello(node, meeting.word, via, problem))
+    observer = start_observer(place, node)
     try:
         loop.run()
+        end_observer(observer)
     finally:  # whatever ends us, even a fault of ours: leave no process behind
         children.kill_descendants()
     return agent.code

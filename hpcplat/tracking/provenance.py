@@ -36,11 +36,16 @@ def record(run: RunFolder, attempt: int, environ: Mapping[str, str]) -> None:
         "slurm": slurm_ids(environ),
         "code": code.as_json(),
         "data": [_dataset(spec["data"])] if spec.get("data") else [],
-        "environment": surroundings(environ),
+        "environment": {},
         "parent": _parent(spec),
     }
     if diff:
         write_whole(folder / DIFF, diff, OWNERS_FILE)
+    _write(folder, found)  # at once: the job may be over in a second
+    _write(folder, {**found, "environment": surroundings(environ)})
+
+
+def _write(folder: Path, found: Mapping[str, Any]) -> None:
     write_whole(folder / FILE, json.dumps(found, ensure_ascii=False, indent=1) + "\n")
 
 
