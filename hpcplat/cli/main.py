@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Final, NamedTuple
 
@@ -50,8 +51,11 @@ COMMANDS: dict[str, Entry] = {
 }
 
 # Their words are another program's to parse: a module with ``main(words) -> status``.
-DROP_INS: Final = {"sbatch": "hpcplat.cli.sbatch"}
+DROP_INS: Final = {
+    "sbatch": Entry("hpcplat.cli.sbatch", "sbatch itself, tracked.", "Jobs"),
+}
 
+COMPLETES: Final = "_HPCPLAT_COMPLETE"  # set when a shell asks what may come next
 _OVERVIEW: Final[tuple[list[str], ...]] = ([], ["-h"], ["--help"], ["help"])
 _VERSION: Final = (["-V"], ["--version"])
 
@@ -81,24 +85,24 @@ def main(arguments: list[str]) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     """Load no more than this command line needs: start-up is felt at every use."""
-    if arguments in _OVERVIEW:
+    if arguments in _OVERVIEW and COMPLETES not in os.environ:
         print(overview())
         return ExitCode.DONE
     if arguments in _VERSION:
         metadata = importlib.import_module("importlib.metadata")
         print(f"hpcplat {metadata.version('hpcplat')}")
         return ExitCode.DONE
-    if arguments[0] in DROP_INS:
-        module = importlib.import_module(DROP_INS[arguments[0]])
+    if arguments and arguments[0] in DROP_INS:
+        module = importlib.import_module(DROP_INS[arguments[0]].module)
         return int(module.main(arguments[1:]))
     program = importlib.import_module("hpcplat.cli.program")
-    return int(program.main(arguments, COMMANDS))
+    return int(program.main(arguments, COMMANDS | DROP_INS))
 
 
 def overview() -> str:
     """Return what `hpcplat --help` prints, without loading Typer."""
     groups: dict[str, list[str]] = {}
-    for name, entry in COMMANDS.items():
+    for name, entry in (COMMANDS | DROP_INS).items():
         groups.setdefault(entry.group, []).append(f"  {name:<10} {entry.help}")
     parts = [
         "Usage: hpcplat COMMAND [ARGUMENTS] …",

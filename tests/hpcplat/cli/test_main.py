@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpcplat.cli import main as program
-from hpcplat.cli.main import COMMANDS, main
+from hpcplat.cli.main import COMMANDS, COMPLETES, main
 from hpcplat.errors import ExitCode, InvalidError
 
 
@@ -106,3 +108,30 @@ def test_help_loads_neither_typer_nor_the_heavy_ones() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
     assert shown.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("hpcplat j", "jobs"), ("hpcplat jobs --li", "--limit"), ("hpcplat sb", "sbatch")],
+)
+def test_the_shell_completes(words: str, found: str) -> None:
+    env = {
+        **os.environ,
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+        COMPLETES: "complete_bash",
+    }
+    code = "from hpcplat.cli.main import run; run()"
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found in shown.stdout.split()
+
+
+def test_every_command_loads() -> None:
+    for entry in COMMANDS.values():
+        assert importlib.import_module(entry.module).app
