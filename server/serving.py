@@ -8,6 +8,7 @@ import socket
 import stat
 import struct
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hpcplat.errors import ConflictError, InvalidError
 from hpcplat.settings import Settings
+from server.aimui.install import tracked
 from server.app import create_app, make_service
 from server.auth import Peer
 
@@ -54,15 +56,24 @@ class PeerProtocol(HttpToolsProtocol):
 
 
 def serve(
-    settings: Settings, *, path: Path | None, host: str, port: int, mode: int
+    settings: Settings,
+    *,
+    path: Path | None,
+    host: str,
+    port: int,
+    mode: int,
+    tracking: bool = False,
 ) -> None:
     """Serve until a signal ends it: on the Unix socket ``path``, else on host and port.
 
-    ``mode``: who may connect to the socket. Raises ConflictError if it is taken.
+    ``mode``: who may connect to the socket. ``tracking``: collect runs into Aim, and
+    serve its UI. Raises ConflictError if the address is taken.
     """
     address = Address(path, host, port)
-    app = create_app(make_service(settings), threads=True)
-    with _listening(address, mode) as listener:
+    service = make_service(settings)
+    app = create_app(service, threads=True)
+    aim = tracked(app, settings, service.database) if tracking else nullcontext()
+    with _listening(address, mode) as listener, aim:
         config = uvicorn.Config(
             app,
             http=PeerProtocol,

@@ -30,6 +30,9 @@ def serve(
     everybody: Annotated[
         bool, typer.Option("--everybody", help="Let all local users use the socket.")
     ] = False,
+    aim: Annotated[
+        bool, typer.Option("--aim/--no-aim", help="Collect runs; the UI is at /aim.")
+    ] = True,
 ) -> None:
     """Serve the API, submit jobs, keep their states true; Ctrl-C ends it."""
     if socket is not None and port is not None:
@@ -44,6 +47,7 @@ def serve(
         host=host,
         port=port or 0,
         mode=0o666 if everybody else 0o600,
+        tracking=aim,
     )
 
 
@@ -51,7 +55,14 @@ class Serve(Protocol):
     """What the service puts behind its entry point."""
 
     def __call__(
-        self, settings: Settings, *, path: Path | None, host: str, port: int, mode: int
+        self,
+        settings: Settings,
+        *,
+        path: Path | None,
+        host: str,
+        port: int,
+        mode: int,
+        tracking: bool,
     ) -> None:
         """Serve until a signal ends it."""
         ...
