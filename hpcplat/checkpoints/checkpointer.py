@@ -24,9 +24,12 @@ from hpcplat.checkpoints.writing import (
     Part,
     SaveFailedError,
     finish,
+    wait_for_answers,
     write_part,
 )
 from hpcplat.errors import HpcplatError
+
+LATECOMERS = 30.0  # seconds that a failed save waits for ranks that are behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +140,23 @@ class Checkpointer:
         except HpcplatError as error:
             reason = error.what
             if self.rank == 0:
-                remove_leftovers(self.folder)
+                self._give_up(facts)
         except Exception as error:  # noqa: BLE001 - a thread's edge: it must be told
             reason = f"a fault of hpcplat: {error!r}"
         seconds = time.monotonic() - begun
         self._outcomes.append(
             Outcome(facts.step, path, reason, stall, seconds, len(part.content))
         )
+
+    def _give_up(self, facts: Facts) -> None:
+        partial = self.folder / partial_name(facts.step, self.incarnation)
+        wait_for_answers(
+            CheckpointFolder(partial),
+            self.world,
+            min(self.patience, LATECOMERS),
+            self._another_failed.is_set,
+        )
+        remove_leftovers(self.folder)
 
     def _write_all(self, facts: Facts, part: Part) -> Path:
         name = partial_name(facts.step, self.incarnation)

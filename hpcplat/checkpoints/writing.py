@@ -172,6 +172,28 @@ def _wait_for_parts(
             time.sleep(POLL)
 
 
+def wait_for_answers(
+    folder: CheckpointFolder,
+    world: int,
+    patience: float,
+    abandoned: Callable[[], bool],
+) -> None:
+    """Wait until each rank wrote its part or said that it can't: then none comes late.
+
+    What is removed before that would be made again by a rank that is behind.
+    """
+    deadline = time.monotonic() + patience
+    waiting = set(range(world))
+    while waiting and time.monotonic() < deadline and not abandoned():
+        waiting = {
+            rank
+            for rank in waiting
+            if not (folder.index(rank).exists() or folder.refusal(rank).exists())
+        }
+        if waiting:
+            time.sleep(POLL)
+
+
 def _manifest(folder: CheckpointFolder, facts: Facts) -> Manifest:
     indexes, files = [], {}
     for rank in range(facts.origin.world_size):

@@ -91,6 +91,8 @@ def _sizes(training: Training) -> dict[str, Any]:
             "moe_router_topk": model.moe_router_topk,
             "moe_ffn_hidden_size": model.ffn_hidden_size,
             "moe_token_dispatcher_type": "alltoall",
+            # Over the one chosen expert a softmax would have no gradient.
+            "moe_router_pre_softmax": model.moe_router_topk == 1,
         }
     return values
 

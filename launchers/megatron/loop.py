@@ -194,6 +194,8 @@ class Loop:
             step=self.step,
         )
         self.samples = onward
+        # A later resume must leave the same samples out: the checkpoint says so.
+        self.save()
 
     def _take_up(self, found: Resumed) -> None:
         self.step, self.samples = found.step, found.samples
