@@ -79,6 +79,7 @@ class Verdict:
     starts: tuple[Start, ...] = ()
     exit_code: int | None = None
     is_lost: bool = False  # Slurm forgot it without an end
+    is_guess: bool = False  # nobody told how it ended
 
     @property
     def is_over(self) -> bool:
@@ -131,6 +132,29 @@ def combined(parts: Sequence[Verdict]) -> Verdict:
             reasons = " ".join(dict.fromkeys(part.reason for part in same))
             return Verdict(state, reasons, same[0].word, exit_code=same[0].exit_code)
     return Verdict(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How an attempt ended, as the agent wrote into the run folder."""
+
+    code: int
+    reason: str
+
+
+def with_report(verdict: Verdict, report: Report | None) -> Verdict:
+    """Return the verdict with what the agent knew better: why the job failed.
+
+    Where Slurm keeps no accounting, the agent's word on how it ended is the only one.
+    """
+    if report is None or verdict.state is not State.FAILED:
+        return verdict
+    if verdict.is_guess and report.code == 0:
+        return replace(verdict, state=State.COMPLETED, reason="", exit_code=0)
+    if verdict.word not in {str(BaseState.FAILED), ""} and not verdict.is_guess:
+        return verdict  # TIMEOUT, NODE_FAIL …: Slurm knows better
+    reason = report.reason or verdict.reason
+    return replace(verdict, reason=reason, exit_code=report.code, is_lost=False)
 
 
 def task_of(record: LiveJob | PastJob) -> int:
@@ -217,6 +241,7 @@ def _without_accounting(
         sight.last_word,
         starts,
         is_lost=word is BaseState.PENDING,
+        is_guess=True,
     )
 
 

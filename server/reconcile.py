@@ -14,13 +14,14 @@ from hpcplat.slurm.scheduler import LiveJob, PastJob
 from hpcplat.slurm.states import has_ended
 from server.database import Database
 from server.ids import find_key
-from server.judgement import Patience, Sight, judge
+from server.judgement import Patience, Report, Sight, Verdict, judge, with_report
 from server.metrics import Metrics
 from server.queries import leases, submissions, verdicts
 from server.queries.submissions import Watched
 from server.queries.verdicts import Judged
+from server.reports import report_of
 from server.site import Site
-from server.states import Sending
+from server.states import Sending, State
 from server.submission import Pace
 from server.tables import Submission
 
@@ -288,12 +289,13 @@ class Reconciler:
             last_word=watched.seen,
             now=told.asked_at,
         )
-        return Judged(
-            watched.submission_id,
-            watched.job_id,
-            judge(sight, self.patience),
-            missed_at,
-        )
+        verdict = judge(sight, self.patience)
+        if verdict.state is State.FAILED:
+            verdict = with_report(verdict, self._report(watched, verdict))
+        return Judged(watched.submission_id, watched.job_id, verdict, missed_at)
+
+    def _report(self, watched: Watched, verdict: Verdict) -> Report | None:
+        return report_of(watched.folder, verdict.starts, watched.offset)
 
     def _store(self, batch: Sequence[Judged], lease: str) -> bool:
         now = _now()
@@ -415,12 +417,15 @@ def _by_key(
 ) -> Mapping[str, list[LiveJob]]:
     """Sort the queue's records by key; by the job id where somebody took the key away.
 
-    A job that came by way of sbatch may carry its owner's own comment instead.
+    A job that came by way of sbatch may carry its owner's own comment instead. Numbers
+    repeat: a job under ours that is another person's, or has another name, is not ours.
     """
-    ids = {w.slurm_job_id: w.key for w in watched if w.slurm_job_id is not None}
+    ours = {w.slurm_job_id: w for w in watched if w.slurm_job_id is not None}
     found: dict[str, list[LiveJob]] = {}
     for record in records:
-        key = find_key(record.comment, record.name) or ids.get(_root(record))
+        key = find_key(record.comment, record.name)
+        if key is None:
+            key = _key_of(record, ours.get(_root(record)))
         if key is not None:
             found.setdefault(key, []).append(record)
     return found
@@ -433,13 +438,25 @@ def _past_by_key(
 
     Accounting keeps the comment only where the site says so, and only at the end.
     """
-    ids = {w.slurm_job_id: w.key for w in asked if w.slurm_job_id is not None}
+    ours = {w.slurm_job_id: w for w in asked if w.slurm_job_id is not None}
     found: dict[str, list[PastJob]] = {}
     for record in records:
-        key = find_key(record.comment, record.name) or ids.get(_past_root(record))
+        key = find_key(record.comment, record.name)
+        if key is None:
+            key = _key_of(record, ours.get(_past_root(record)))
         if key is not None:
             found.setdefault(key, []).append(record)
     return found
+
+
+def _key_of(record: LiveJob | PastJob, watched: Watched | None) -> str | None:
+    if watched is None or record.user != watched.user:
+        return None
+    # Accounting may have lost letters of the name that are not ASCII.
+    same_name = record.name.isascii() and record.name == watched.name
+    odd_name = not watched.name.isascii()
+    is_ours = watched.kind == "sbatch" or same_name or odd_name
+    return watched.key if is_ours else None
 
 
 def _past_root(record: PastJob) -> int:

@@ -211,6 +211,11 @@ class Watched:
     missed_at: datetime | None
     tries: int
     cancel_asked: bool
+    folder: str
+    offset: int
+    name: str
+    kind: str
+    user: str
 
 
 def in_hand(session: Session, cluster: str) -> Sequence[Watched]:
@@ -230,8 +235,14 @@ def in_hand(session: Session, cluster: str) -> Sequence[Watched]:
             col(Submission.missed_at),
             col(Submission.tries),
             col(Job.cancel_asked),
+            col(Job.folder),
+            col(Submission.offset),
+            col(Job.name),
+            col(Job.kind),
+            col(User.name),
         )
         .join(Job, col(Job.id) == col(Submission.job_id))
+        .join(User, col(User.id) == col(Job.user_id))
         .where(col(Submission.cluster) == cluster)
         .where(
             col(Submission.state).in_((Sending.CLAIMED, Sending.DOUBTFUL, Sending.SENT))
