@@ -11,12 +11,13 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import psutil
 import pytest
 
 from hpcplat.cluster import Cluster, ClusterSpec, down, up
+from hpcplat.errors import ConflictError
 
 # Not below pytest's tmp_path: other users must be able to enter it, and sockets want
 # a short path. The number is the test process's, so that what a killed one left
@@ -52,7 +53,8 @@ def _take_down_orphans() -> None:
         pid = int(folder.name.removeprefix(PREFIX).split("-")[0])
         is_ours = os.geteuid() in (0, folder.stat().st_uid)
         if is_ours and not psutil.pid_exists(pid):
-            down(folder)
+            with contextlib.suppress(ConflictError):  # a test's own file is in it
+                down(folder)
 
 
 @pytest.fixture(scope="session")
@@ -104,11 +106,7 @@ def unix_users(cluster: Cluster) -> Iterator[tuple[str, ...]]:
     """
     if os.geteuid() != 0:
         pytest.skip("making Unix users takes root")
-    with (FOLDERS / f"{PREFIX}users.lock").open("a+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.write("".join(f"{name}\n" for name in USERS if _make_user(name)))
-        lock.flush()
-        fcntl.flock(lock, fcntl.LOCK_SH)
+    with _shared_users() as lock:
         for user, account in zip(USERS, ("nlp", "vision"), strict=True):
             cluster.add_account(account)
             cluster.add_user(user, account)
@@ -119,6 +117,25 @@ def unix_users(cluster: Cluster) -> Iterator[tuple[str, ...]]:
             for name in set(lock.read().split()):
                 subprocess.run(["userdel", "--remove", name], check=True)
             Path(lock.name).unlink()
+
+
+def _shared_users() -> TextIO:
+    """Make the users that are missing; return the file of their names, held shared.
+
+    The file may be removed, with the users, by its last holder while we wait for it
+    or exchange one lock for the other: then all is done again.
+    """
+    while True:
+        path = FOLDERS / f"{PREFIX}users.lock"
+        lock = path.open("a+")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("".join(f"{name}\n" for name in USERS if _make_user(name)))
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(lock.fileno()).st_ino == path.stat().st_ino:
+                return lock
+        lock.close()
 
 
 def _make_user(name: str) -> bool:

@@ -142,9 +142,9 @@ def kill_all(census: Callable[[], list[Member]], limit: float = 20.0) -> int:
     killed: set[psutil.Process] = set()
     while living := census():
         for member in sorted(living, key=lambda member: not member.daemon):
-            with contextlib.suppress(psutil.NoSuchProcess):
+            killed.add(member.process)
+            with contextlib.suppress(psutil.NoSuchProcess):  # died with its parent
                 member.process.kill()
-                killed.add(member.process)
         if time.monotonic() > end:
             pids = ", ".join(str(member.process.pid) for member in living)
             raise UnavailableError(

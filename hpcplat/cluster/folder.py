@@ -22,6 +22,13 @@ class ClusterFolder:
         """What the cluster is (JSON); the mark of a folder that is ours."""
         return self.path / "cluster.json"
 
+    def is_unused(self) -> bool:
+        """Whether it is empty, but for a record that was never written to its end."""
+        aside = f".{self.record.name}."
+        return self.path.is_dir() and all(
+            part.name.startswith(aside) for part in self.path.iterdir()
+        )
+
     @property
     def lock(self) -> Path:
         """Held while the cluster is started or taken down; beside the folder."""

@@ -124,8 +124,7 @@ def _make_parent(folder: Path) -> None:
 
 
 def _require_free(folder: ClusterFolder) -> None:
-    is_folder = folder.path.is_dir()
-    if folder.path.exists() and not (is_folder and not any(folder.path.iterdir())):
+    if folder.path.exists() and not folder.is_unused():
         raise ConflictError(
             f"{folder.path} holds something that is no cluster.",
             "Choose another folder (--folder), or empty this one.",

@@ -23,7 +23,18 @@ def take_down(folder: ClusterFolder) -> None:
     with _undisturbed():
         census.kill_all(partial(census.members, folder.path))
         if folder.path.exists():
-            shutil.rmtree(folder.path)
+            _remove(folder)
+
+
+def _remove(folder: ClusterFolder) -> None:
+    """Remove the record last: killed half-way, the rest is still known as a cluster's."""
+    for part in folder.path.iterdir():
+        if part.is_dir():
+            shutil.rmtree(part)
+        elif part != folder.record:
+            part.unlink()
+    folder.record.unlink(missing_ok=True)
+    folder.path.rmdir()
 
 
 @contextlib.contextmanager

@@ -208,7 +208,7 @@ def test_a_node_dies_and_comes_back(
     cluster = fresh_cluster(
         groups=(NodeGroup(3),),
         spares=0,
-        settings={"SlurmdTimeout": "5"},
+        settings={"SlurmdTimeout": "10"},
         requeue_delay=5,
     )
     work = Work(cluster, folder)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from pathlib import Path
 
 import pytest
 
 from hpcplat.cluster.folder import LONGEST_SOCKET_PATH, ClusterFolder
+from hpcplat.cluster.teardown import take_down
 from hpcplat.errors import InvalidError
 
 
@@ -33,3 +35,31 @@ def test_the_longest_folder_that_fits() -> None:
 def test_bytes_are_counted_not_letters() -> None:
     with pytest.raises(InvalidError, match="too long"):
         ClusterFolder(Path("/" + "ä" * 40)).refuse_too_long(["n1"])
+
+
+def test_a_record_begun_is_no_reason_to_refuse_a_folder(tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path)
+    assert folder.is_unused()
+    (tmp_path / ".cluster.json.x1").touch()
+    assert folder.is_unused()
+    (tmp_path / "thesis.tex").touch()
+    assert not folder.is_unused()
+    assert not ClusterFolder(tmp_path / "thesis.tex").is_unused()
+
+
+def test_the_record_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A take-down that is killed half-way can be repeated."""
+    folder = ClusterFolder(tmp_path / "c")
+    (folder.path / "log").mkdir(parents=True)
+    folder.record.touch()
+
+    def killed(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            take_down(folder)
+    assert folder.record.exists()
+    take_down(folder)
+    assert not folder.path.exists()
