@@ -20,7 +20,7 @@ from hpcplat.slurm.answers import (
 )
 from hpcplat.slurm.hostlist import expand
 from hpcplat.slurm.scheduler import PastJob, PastStep
-from hpcplat.slurm.states import parse_state
+from hpcplat.slurm.states import parse_state, past_state
 from hpcplat.slurm.tres import parse_tres
 
 # Names of sacct's --format that 22.05 to 26.05 all know (Restarts is newer).
@@ -97,6 +97,7 @@ def parse(stdout: str, separator: str) -> tuple[PastJob, ...]:
 def _job(row: list[str]) -> PastJob:
     field = dict(zip(COLUMNS, row, strict=True))
     code, signal = _exit(field["ExitCode"])
+    ended = parse_time(field["End"])
     return PastJob(
         job_id=parse_count(field["JobIDRaw"]),
         address=field["JobID"],
@@ -105,7 +106,7 @@ def _job(row: list[str]) -> PastJob:
         account=field["Account"],
         partition=field["Partition"],
         qos=field["QOS"],
-        state=parse_state(field["State"]),
+        state=past_state(field["State"], ended=ended is not None),
         exit_code=code,
         exit_signal=signal,
         reason=text_or_blank(field["Reason"]),
@@ -113,7 +114,7 @@ def _job(row: list[str]) -> PastJob:
         nodes=expand(text_or_blank(field["NodeList"])),
         submitted=parse_moment(field["Submit"]),
         started=parse_time(field["Start"]),
-        ended=parse_time(field["End"]),
+        ended=ended,
         allocated=parse_tres(field["AllocTRES"]),
         cluster=field["Cluster"],
     )

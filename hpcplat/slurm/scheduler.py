@@ -85,6 +85,9 @@ class LiveJob:
 class PastJob:
     """One attempt of a job as the accounting database knows it (``sacct -D``).
 
+    An attempt that ``scontrol requeue`` ended has the state CANCELLED+REQUEUED. A job
+    that lost a node and went on has a record for each size: RESIZING, with an end,
+    then the next, all with one ``submitted``.
     ``allocated`` maps TRES names to counts, memory in MiB (``gres/gpu:h100``: 4).
     The database may hold the name without its non-ASCII letters, and the comment
     only after the end, and only where AccountingStoreFlags has job_comment.

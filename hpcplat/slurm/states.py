@@ -105,8 +105,9 @@ _WORDS: Final[Mapping[str, StateWord]] = MappingProxyType(
 _LIVE: Final = frozenset({_B.PENDING, _B.RUNNING, _B.SUSPENDED})
 # What Slurm itself starts again where the job and the site allow a requeue.
 _REQUEUES: Final = frozenset({_B.NODE_FAIL, _B.PREEMPTED, _B.BOOT_FAIL})
+# Flags of a job that still holds its nodes, though its base state may be an end.
 _UNSETTLED: Final = frozenset(
-    row.word for row in TABLE if row.flag and row.base is not _B.CANCELLED
+    row.word for row in TABLE if row.flag and row.base is _B.RUNNING
 )
 
 
@@ -127,6 +128,18 @@ def parse_state(answer: str | Sequence[str]) -> JobState:
     flags = {row.word for row in rows if row.flag}
     flags |= {word for word in words if word not in _WORDS}
     return JobState(bases[0] if bases else rows[0].base, frozenset(flags))
+
+
+def past_state(answer: str, *, ended: bool) -> JobState:
+    """Return the state of an attempt in accounting, which says whether it ended.
+
+    sacct shows an attempt that a requeue ended as ``REQUEUED`` and nothing more: it
+    was cut off, and its job goes back into the queue.
+    """
+    state = parse_state(answer)
+    if ended and "REQUEUED" in state.flags and state.base is _B.PENDING:
+        return JobState(_B.CANCELLED, state.flags)
+    return state
 
 
 def has_ended(state: JobState) -> bool:

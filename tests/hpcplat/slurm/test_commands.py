@@ -24,6 +24,7 @@ from hpcplat.slurm import (
 from hpcplat.slurm.addresses import checked
 from hpcplat.slurm.answers import UnreadableError
 from hpcplat.slurm.scheduler import Submission, SubmissionDoubtError
+from hpcplat.slurm.states import has_ended, is_final, may_come_back
 from hpcplat.slurm.versions import parse_version
 
 SEPARATOR = "\x1fsep"
@@ -224,6 +225,18 @@ def test_attempts_keep_their_own_steps() -> None:
     ]
     assert [(s.step, str(s.state)) for s in second.steps] == [("batch", "COMPLETED")]
     assert (other.job_id, other.steps, other.name) == (8, (), "a\nb")
+
+
+def test_an_attempt_that_a_requeue_ended() -> None:
+    end = {"Start": "2026-01-01T00:00:01", "End": "2026-01-01T00:00:02"}
+    text = past_row(State="REQUEUED", **end) + past_row(State="RESIZING", **end)
+    requeued, part = sacct.parse(text, SEPARATOR)
+    assert str(requeued.state) == "CANCELLED+REQUEUED"
+    assert has_ended(requeued.state)
+    assert may_come_back(requeued.state)
+    assert not is_final(requeued.state)
+    assert not has_ended(part.state)
+    assert part.ended is not None
 
 
 @pytest.mark.parametrize(

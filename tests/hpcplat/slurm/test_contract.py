@@ -257,6 +257,8 @@ class SchedulerContract:
             lambda: len(found := attempts(scheduler, job_id)) == 2 and found
         )
         assert past[0].ended is not None
+        assert str(past[0].state) == "CANCELLED+REQUEUED"
+        assert has_ended(past[0].state)
         assert may_come_back(past[0].state)
         assert past[1].ended is None
         assert str(past[1].state) == "RUNNING"
