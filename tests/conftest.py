@@ -125,17 +125,24 @@ def _shared_users() -> TextIO:
     The file may be removed, with the users, by its last holder while we wait for it
     or exchange one lock for the other: then all is done again.
     """
+    path = FOLDERS / f"{PREFIX}users.lock"
     while True:
-        path = FOLDERS / f"{PREFIX}users.lock"
         lock = path.open("a+")
         fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.write("".join(f"{name}\n" for name in USERS if _make_user(name)))
-        lock.flush()
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        with contextlib.suppress(FileNotFoundError):
-            if os.fstat(lock.fileno()).st_ino == path.stat().st_ino:
+        if _is_at(path, lock):
+            lock.write("".join(f"{name}\n" for name in USERS if _make_user(name)))
+            lock.flush()
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if _is_at(path, lock):
                 return lock
         lock.close()
+
+
+def _is_at(path: Path, file: TextIO) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _make_user(name: str) -> bool:
