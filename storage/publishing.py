@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -65,6 +65,18 @@ def _lock(handle: int, name: str) -> None:
         raise ConflictError(
             f"{name} is being changed by {holder}.", "Wait for it to end."
         ) from error
+
+
+def clear_drafts(paths: DatasetPaths) -> None:
+    """Remove all unfinished work, out of sight by one rename.
+
+    A kill in the middle must not leave a folder that looks whole and is not.
+    """
+    gone = paths.folder / "removed"
+    shutil.rmtree(gone, ignore_errors=True)
+    if paths.drafts.exists():
+        paths.drafts.rename(gone)
+        shutil.rmtree(gone)
 
 
 class Draft:
@@ -153,6 +165,13 @@ class Draft:
         """Add a small file, such as a tokenizer."""
         files.write_whole(self.folder / name, content)
         self._files[name] = entry_of(content)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.drop()
 
     def drop(self) -> None:
         """Remove the draft; nothing of it was ever seen."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hpcplat.datasets.manifest import Manifest
+from hpcplat.datasets.manifest import Kind, Manifest
 from hpcplat.datasets.tokenizer import BYTES, FILE_NAME, FileTokenizer, id_type
 from hpcplat.errors import InvalidError
 from storage.exchange import mds, megatron
@@ -122,8 +122,7 @@ def _import_tokens(
             f"Token {largest} is not in a vocabulary of {attributes['vocabulary_size']}.",
             "Name the tokenizer that the tokens were made with.",
         )
-    with changing(target.root, target.name) as paths, disk_of(target.root):
-        draft = Draft(paths, "import", "tokens")
+    with _drafting(target, "tokens") as draft:
         dtype = id_type(attributes["vocabulary_size"])
         tokens = draft.array(wanted.split, "tokens", dtype)
         offsets = draft.array(wanted.split, "documents", np.dtype(np.uint64))
@@ -157,8 +156,7 @@ def _tokenizer(wanted: Wanted, largest: int) -> tuple[dict[str, Any], bytes]:
 
 def _import_images(folder: Path, wanted: Wanted, target: Target) -> Manifest:
     coder = Coder()
-    with changing(target.root, target.name) as paths, disk_of(target.root):
-        draft = Draft(paths, "import", "images")
+    with _drafting(target, "images") as draft:
         labels = draft.array(wanted.split, "labels", np.dtype(np.int64))
         images = None
         for sample in mds.read(folder):
@@ -207,8 +205,7 @@ def _import_columns(
 ) -> Manifest:
     coders: dict[str, Coder] = {}
     rows = 0
-    with changing(target.root, target.name) as paths, disk_of(target.root):
-        draft = Draft(paths, "import", "columns")
+    with _drafting(target, "columns") as draft:
         writers: dict[str, Any] = {}
         for batch in batches:
             for name, given in batch.items():
@@ -227,6 +224,16 @@ def _import_columns(
         return _published(draft, {"categories": words_of}, source, target)
 
 
+@contextmanager
+def _drafting(target: Target, kind: Kind) -> Iterator[Draft]:
+    with (
+        changing(target.root, target.name) as paths,
+        disk_of(target.root),
+        Draft(paths, "import", kind) as draft,
+    ):
+        yield draft
+
+
 def _published(
     draft: Draft, attributes: Mapping[str, Any], source: Path, target: Target
 ) -> Manifest:
@@ -236,6 +243,4 @@ def _published(
         "hpcplat": importlib.metadata.version("hpcplat"),
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    manifest = draft.publish(attributes, provenance, tags=target.tags)
-    shutil.rmtree(draft.folder, ignore_errors=True)
-    return manifest
+    return draft.publish(attributes, provenance, tags=target.tags)

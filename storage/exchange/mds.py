@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from hpcplat.datasets.version import Split
 from hpcplat.errors import InvalidError, NotFoundError
-from storage.ingest.sources import needs
+from storage.ingest.sources import needs, reaching
+from storage.ingest.zstd_file import ZstdFile
 
 Values = npt.NDArray[Any]
 Sample = dict[str, Values | str | bytes]
@@ -76,8 +77,8 @@ def _content(folder: Path, shard: Mapping[str, Any]) -> tuple[bytes, Path]:
         raise InvalidError(
             f"{path} is compressed with {shard['compression']}.", "Unpack it first."
         )
-    with needs("zstandard").ZstdDecompressor().stream_reader(path.open("rb")) as file:
-        return file.read(), path
+    with reaching(str(path)), path.open("rb") as raw:
+        return ZstdFile(raw, needs("zstandard").ZstdDecompressor()).readall(), path
 
 
 def _samples(content: bytes, shard: Mapping[str, Any]) -> Iterator[Sample]:

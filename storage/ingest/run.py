@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import multiprocessing
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from storage.ingest.options import IngestOptions
 from storage.ingest.parts import Part, part_folder
 from storage.ingest.recipe import Recipe, Task, label_of
 from storage.ingest.sources import without_secrets
-from storage.publishing import Draft, changing
+from storage.publishing import Draft, changing, clear_drafts
 from storage.writing import disk_of
 
 # A manifest stays small: of a million pictures not every path is written down.
@@ -181,13 +180,14 @@ def publish(plan: Plan, target: Target, dataset: DatasetPaths) -> Manifest:
     names = [part.names() for part in parts]
     options = plan.options
     dealt = Dealt(names, options.splitting, deduplicate=options.deduplicate)
-    draft = _draft(plan, target, dataset, work)
-    attributes = plan.recipe.write(draft, parts, dealt, options)
     counts = dict(counted(parts))
     if dealt.repeats:
         counts["repeats"] = dealt.repeats
-    manifest = draft.publish(attributes, provenance_of(plan, counts), tags=target.tags)
-    shutil.rmtree(dataset.drafts)
+    origin = provenance_of(plan, counts)
+    with _draft(plan, target, dataset, work) as draft:
+        attributes = plan.recipe.write(draft, parts, dealt, options)
+        manifest = draft.publish(attributes, origin, tags=target.tags)
+    clear_drafts(dataset)
     return manifest
 
 

@@ -12,6 +12,7 @@ from typing import IO, Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from hpcplat.errors import InvalidError, NotFoundError, UnavailableError
+from storage.ingest.zstd_file import ZstdFile
 
 PIECE_BYTES = 32 * 2**20
 PIECES = 1000
@@ -128,7 +129,7 @@ def opened(path: str) -> Iterator[IO[bytes]]:
             yield gzip.GzipFile(fileobj=raw)  # type: ignore[misc]
         elif path.endswith(".zst"):
             reader = needs("zstandard").ZstdDecompressor()
-            yield io.BufferedReader(reader.stream_reader(raw, read_across_frames=True))
+            yield io.BufferedReader(ZstdFile(raw, reader))
         else:
             yield raw
 
