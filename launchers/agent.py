@@ -28,8 +28,17 @@ from launchers.connection import Connection
 from launchers.guard import Guard
 from launchers.loop import Loop, Timer
 from launchers.meeting import connect, read_meeting
-from launchers.messages import Ended, Finish, Halt, Join, Message, PassSignal, Start, Stop
-from launchers.observing import end_observer, start_observer
+from launchers.messages import (
+    Ended,
+    Finish,
+    Halt,
+    Join,
+    Message,
+    PassSignal,
+    Start,
+    Stop,
+)
+from launchers.observing import Observer
 from launchers.ports import free_port
 from launchers.secrets import secret_values
 from launchers.starting import NotStarted, Starter
@@ -198,13 +207,15 @@ def main(words: Sequence[str]) -> int:
     meeting = read_meeting(place.logs.meeting)
     sock, via = connect(meeting)
     secrets, problem = _secrets(plan, place)
+    observer = Observer(place, node)
     environ = {**environment(), **plan.variables, **secrets}
+    environ = {**observer.offered(environ), **environ}
     agent = Agent(loop := Loop(), plan, place, environ, guard)
     agent.join(sock, _hello(node, meeting.word, via, problem))
-    observer = start_observer(place, node)
+    observer.start()
     try:
         loop.run()
-        end_observer(observer)
+        observer.end()
     finally:  # whatever ends us, even a fault of ours: leave no process behind
         children.kill_descendants()
     return agent.code

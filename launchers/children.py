@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import psutil
 
@@ -34,12 +34,37 @@ class NotStartedError(InvalidError):
         self.code = code
 
 
+class Leader(Protocol):
+    """The process of a rank, which leads a session: started by us, or adopted."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    def wait(self) -> int:
+        """Reap it; minus the signal if one ended it (as subprocess has it)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A child that another process forked for us."""
+
+    pid: int
+
+    def wait(self) -> int:
+        """Reap it; minus the signal if one ended it."""
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+
 @dataclass(slots=True)
 class Rank:
-    """A rank that runs: its number and its process, which leads a session."""
+    """A rank that runs: its number and its process."""
 
     number: int
-    process: subprocess.Popen[bytes]
+    process: Leader
     log: Path
     stopped: bool = False
 
@@ -88,9 +113,16 @@ def adopt_orphans() -> None:
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def start_beside(argv: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start srun with our own output, in a session of its own."""
-    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
+def start_beside(
+    argv: Sequence[str], keep: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start srun, or the observer, with our own output, in a session of its own.
+
+    ``keep`` are the files that it inherits, by their numbers.
+    """
+    return subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=keep
+    )
 
 
 def next_ended() -> int | None:
@@ -103,7 +135,7 @@ def next_ended() -> int | None:
     return None if found is None else found.si_pid
 
 
-def reap(process: subprocess.Popen[bytes]) -> int:
+def reap(process: Leader) -> int:
     """End what is left of an ended leader's group, and return its exit code.
 
     The group is signalled before the leader is reaped: until then its number can't
@@ -114,7 +146,7 @@ def reap(process: subprocess.Popen[bytes]) -> int:
     return 128 - status if status < 0 else status
 
 
-def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def signal_group(process: Leader, number: signal.Signals) -> None:
     """Signal all of a rank's process group; one that is gone is fine."""
     try:
         os.killpg(process.pid, number)
@@ -122,7 +154,7 @@ def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> No
         return
 
 
-def signal_catchers(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def signal_catchers(process: Leader, number: signal.Signals) -> None:
     """Signal those processes of a rank that have a handler for it.
 
     A warning such as SIGUSR2 ends a process that does not know it: the shell around a

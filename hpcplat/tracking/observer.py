@@ -11,6 +11,7 @@ import argparse
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -22,6 +23,8 @@ from hpcplat.allocation import environment
 from hpcplat.runfolder import RunFolder
 from hpcplat.tracking import provenance
 from hpcplat.tracking.machine import Machine, own_gpus
+from hpcplat.tracking.mlflow_server import MlflowServer
+from hpcplat.tracking.mlflow_store import MlflowStore
 from hpcplat.tracking.tensorboard_files import TensorBoardFollower
 from hpcplat.tracking.tensorboard_search import EventFileSearch
 from hpcplat.tracking.writer import MetricsWriter
@@ -90,8 +93,21 @@ def main(arguments: list[str]) -> int:
         )
         recorder.start()
     observer = Observer(run, options.attempt, options.node, parent)
+    mlflow = _mlflow(options)
     _watch(observer, parent, ended.wait)
+    if mlflow:
+        mlflow.close()
     return 0
+
+
+def _mlflow(options: argparse.Namespace) -> MlflowServer | None:
+    """Serve MLflow on the socket that the agent handed down, for the token beside it."""
+    if not options.mlflow:
+        return None
+    listener, token = options.mlflow
+    with os.fdopen(token) as words:
+        store = MlflowStore(options.run, options.attempt, options.node)
+        return MlflowServer(socket.socket(fileno=listener), words.read(), store)
 
 
 def _watch(observer: Observer, parent: int, wait: Callable[[float], bool]) -> None:
@@ -113,6 +129,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("run", type=Path)
     parser.add_argument("--attempt", type=int, required=True)
     parser.add_argument("--node", required=True)
+    parser.add_argument(
+        "--mlflow", type=int, nargs=2, metavar=("SOCKET", "TOKEN"), help="open files"
+    )
     parser.add_argument("--first", action="store_true", help="record the attempt")
     return parser
 

@@ -12,11 +12,12 @@ import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from queue import SimpleQueue
 from time import monotonic
 from time import time as now
 from typing import Any
 
-from hpcplat.tracking.appender import Appender, Entry, Place
+from hpcplat.tracking.appender import Appender, Entry, Item, Place
 from hpcplat.tracking.layout import MAIN
 from hpcplat.tracking.losses import Losses
 from hpcplat.tracking.values import rich
@@ -35,6 +36,11 @@ class MetricsWriter:
     of one rank or node among many are written by ``rank-3`` or ``node-n1``.
     """
 
+    _process: int
+    _queue: SimpleQueue[Item]
+    _pictures: threading.Semaphore
+    _thread: threading.Thread
+
     def __init__(
         self,
         folder: Path | str,
@@ -47,7 +53,6 @@ class MetricsWriter:
         self._losses = Losses()
         self._names: set[str] = set()
         self._start()
-        atexit.register(self.close)
 
     @property
     def lost(self) -> int:
@@ -65,7 +70,7 @@ class MetricsWriter:
         """
         try:
             if os.getpid() != self._process:
-                self._start()  # a fork has no thread, and gets a file of its own
+                self._start()  # closed; or a fork, which has no thread
             if self._queue.qsize() >= MAX_PENDING:
                 self._losses.add(len(values), "the disk does not keep up")
                 return
@@ -80,6 +85,8 @@ class MetricsWriter:
 
     def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Wait until all that was logged is written; False if ``timeout`` s pass."""
+        if os.getpid() != self._process:
+            return True  # closed, or a fork that logged nothing
         done = threading.Event()
         self._queue.put(done)
         return done.wait(timeout)
@@ -89,11 +96,13 @@ class MetricsWriter:
         atexit.unregister(self.close)
         if os.getpid() != self._process:
             return
+        self._process = 0  # what is logged from now on goes to a new file
         self._queue.put(None)
         self._thread.join(timeout)
 
     def _start(self) -> None:
         self._process = os.getpid()
+        atexit.register(self.close)
         # Steps of the clock after this are not seen: times of a writer never go back.
         self._wall = now() - monotonic()
         appender = Appender(self._place, self._losses, self._wall)

@@ -52,3 +52,26 @@ def test_nodes_and_the_attempt_are_on_record(submit: Submit) -> None:
     assert len(attempt["nodes"]) == 2
     assert record["environment"]["python"]["version"]
     assert json.dumps(record)
+
+
+MLFLOW = """
+import mlflow
+with mlflow.start_run():
+    mlflow.log_param("lr", 0.1)
+    for step in range(10):
+        mlflow.log_metric("accuracy", step / 10, step=step)
+"""
+
+
+def test_an_unmodified_mlflow_script_is_tracked(submit: Submit, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(MLFLOW)
+    words = [sys.executable, "-W", "ignore", str(script)]
+    job = submit(words, resources={"nodes": 1, "gpus_per_node": 1}).wait()
+    assert job.state() == "COMPLETED"
+    points = history(job.folder.root).curve("accuracy").points
+    assert [point.value for point in points] == [step / 10 for step in range(10)]
+    [state] = (job.folder.root / "mlflow").glob("*.json")
+    [run] = json.loads(state.read_text())["runs"].values()
+    assert run["params"] == {"lr": "0.1"}
+    assert run["info"]["status"] == "FINISHED"

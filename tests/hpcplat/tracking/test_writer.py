@@ -226,3 +226,13 @@ def test_the_writer_needs_nothing_but_the_standard_library() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "['hpcplat']"
+
+
+def test_what_is_logged_after_the_end_is_not_lost(tmp_path: Path) -> None:
+    writer = MetricsWriter(tmp_path)
+    for step in range(3):
+        writer.log({"loss": 1.0}, step=step)
+        writer.close()
+        assert writer.flush()
+    steps = [record.step for record in records(tmp_path) if isinstance(record, Numbers)]
+    assert steps == [0, 1, 2]
