@@ -21,6 +21,9 @@ class EventKind(StrEnum):
 
     ATTEMPT_STARTED = "attempt-started"
     RANKS_STARTED = "ranks-started"
+    RANKS_STOPPED = "ranks-stopped"
+    RECOVERING = "recovering"
+    RECOVERED = "recovered"
     SIGNAL_PASSED = "signal-passed"
     RANK_FAILED = "rank-failed"
     NODE_LOST = "node-lost"

@@ -23,6 +23,11 @@ class LaunchPlan:
     are; ``secrets`` maps a name to ``env:NAME`` (its value is in the run folder's
     secrets file) or ``file:/path``. ``grace`` is in seconds, from SIGTERM to SIGKILL.
     ``keep_secrets``: a later start needs the secrets file again.
+
+    ``recovers``: ranks that are lost are started again within the attempt, at most
+    ``max_failures`` times in a row without a step in between. ``warm`` are modules that
+    ranks import: a process that has them forks the ranks. ``agent_store``: the ranks
+    meet at torch's store of the coordinator, not at one of rank 0.
     """
 
     key: str
@@ -38,6 +43,10 @@ class LaunchPlan:
     outputs: tuple[str, ...] = ()
     grace: float = 5.0
     keep_secrets: bool = False
+    recovers: bool = False
+    max_failures: int = 3
+    warm: tuple[str, ...] = ()
+    agent_store: bool = False
 
     @property
     def world(self) -> int:
@@ -55,7 +64,9 @@ def read_plan(path: Path) -> LaunchPlan:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         known = {field.name for field in fields(LaunchPlan)}
         mine = {name: value for name, value in values.items() if name in known}
-        lists = {name: tuple(mine.get(name, ())) for name in ("argv", "outputs")}
+        lists = {
+            name: tuple(mine.get(name, ())) for name in ("argv", "outputs", "warm")
+        }
         return LaunchPlan(**{**mine, **lists})
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise InvalidError(

@@ -19,6 +19,7 @@ from hpcplat.sitepolicy import SitePolicy
 
 PUBLIC_FILE: Final = 0o644
 PROGRAM_FILE: Final = 0o755
+WARM_MODULES: Final = ("launchers.megatron.preload",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,16 @@ def launch_plan(
         grace=spec.recovery.grace.total_seconds(),
         # A requeue, and the other tasks of an array, read the secrets again.
         keep_secrets=spec.requeues or spec.array is not None,
+        recovers=spec.requeues,
+        max_failures=spec.recovery.max_failures,
+        warm=WARM_MODULES if _is_ours(spec) else (),
+        agent_store=_is_ours(spec),
     )
+
+
+def _is_ours(spec: JobSpec) -> bool:
+    """Return whether the ranks are our own launcher's, run by the agents' own Python."""
+    return spec.preset is not None and spec.environment.container is None
 
 
 def rank_argv(spec: JobSpec, folder: RunFolder, policy: SitePolicy) -> tuple[str, ...]:

@@ -13,7 +13,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -27,16 +29,27 @@ from launchers import arguments, children
 from launchers.connection import Connection
 from launchers.loop import Loop
 from launchers.meeting import Meeting, write_meeting
-from launchers.messages import Ended, Finish, Join, Message, PassSignal, Start, Stop
+from launchers.messages import Ended, Finish, Halt, Join, Message, PassSignal, Stop
 from launchers.ports import own_addresses
+from launchers.recovery.generation import Generation, is_failure
+from launchers.recovery.storeprocess import StoreProcess
 from launchers.secrets import remove
 from launchers.verdict import Verdict, failure, first_failure, missing_outputs
-from launchers.world import Member, node_of, starts, working
+from launchers.world import Member, refilled, starts, working
 
 JOIN_SECONDS: Final = 120.0
 LEAVE_SECONDS: Final = 5.0
+HALT_SECONDS: Final = 2.0  # from SIGKILL to the last rank's end, tens of ms as a rule
 HELLO_SECONDS: Final = 10.0
 ENDED_BY_TERM: Final = Verdict(128 + signal.SIGTERM, "The job was ended by SIGTERM.")
+
+
+@dataclass(slots=True)
+class Trouble:
+    """Ranks are being ended because others were lost; since when (seconds, Unix)."""
+
+    began: float = field(default_factory=time.time)
+    is_late: bool = False
 
 
 class Coordinator:
@@ -51,10 +64,11 @@ class Coordinator:
         self._server = _listening()
         self._step: subprocess.Popen[bytes] | None = None
         self._members: dict[Connection, Member] = {}
-        self._orders: dict[str, Start] = {}
-        self._ends: list[Ended] = []
+        self._generation: Generation | None = None
+        self._trouble: Trouble | None = None
+        self._store = StoreProcess(loop) if plan.agent_store else None
         self._verdict: Verdict | None = None
-        self._stopping = self._warned = False
+        self._stopping = self._warned = self._waited = False
         self.code = 1
 
     def begin(self) -> None:
@@ -69,6 +83,8 @@ class Coordinator:
         meeting = Meeting(self._host, own_addresses(), port, self._word)
         write_meeting(self._place.logs.meeting, meeting)
         self._event(EventKind.ATTEMPT_STARTED, f"Attempt on {self._host} began.")
+        if self._store is not None:
+            self._store.begin(self._start_if_ready)
         self._step = children.start_beside(self._place.beside)
         self._loop.later(JOIN_SECONDS, self._start_without)
 
@@ -101,15 +117,16 @@ class Coordinator:
             connection.send(Finish(self._verdict.code))
         elif join.problem:
             self._end(Verdict(1, f"{join.node}: {join.problem}", node=join.node))
-        elif len(self._members) == self._plan.nodes + self._plan.spare_nodes:
-            self._start()
+        else:
+            self._start_if_ready()
 
     def _start_without(self) -> None:
         """Start with the nodes that came, if they are enough."""
-        if self._orders or self._verdict:
+        if self._generation or self._verdict:
             return
         if len(self._members) >= self._plan.nodes:
-            self._start()
+            self._waited = True
+            self._start_if_ready()
             return
         came = len(self._members)
         all_nodes = self._plan.nodes + self._plan.spare_nodes
@@ -119,36 +136,58 @@ class Coordinator:
             )
         )
 
-    def _start(self) -> None:
-        if self._orders:
+    def _start_if_ready(self) -> None:
+        """Start the ranks once all nodes came, or enough of them in time."""
+        if self._generation or self._verdict or self._stopping:
             return
-        if not self._plan.keep_secrets:
-            remove(self._place.job.secrets)  # every agent has read it by now
-        chosen = working(self._plan, self._members.values())
-        self._orders = starts(self._plan, chosen, self._host, generation=0)
+        wanted = self._plan.nodes
+        if not self._waited:
+            wanted += self._plan.spare_nodes
+        has_store = self._store is None or self._store.port is not None
+        if len(self._members) >= wanted and has_store:
+            if not self._plan.keep_secrets:
+                remove(self._place.job.secrets)  # every agent has read it by now
+            self._launch(working(self._plan, self._members.values()), 0)
+
+    def _launch(self, places: tuple[Member, ...], number: int) -> None:
+        """Start the ranks at these places."""
+        port = self._store.take() if self._store else None
+        orders = starts(self._plan, places, self._host, number, port)
+        self._generation = Generation(number, places, orders)
         for connection, member in self._members.items():
-            order = self._orders.get(member.join.node)
+            order = orders.get(member.join.node)
             if order:
                 connection.send(order)
-        nodes = ", ".join(self._orders)
         self._event(
             EventKind.RANKS_STARTED,
-            f"{self._plan.world} ranks started on {nodes}.",
-            nodes=list(self._orders),
-            generation=0,
+            f"{self._plan.world} ranks started on {', '.join(orders)}.",
+            nodes=list(orders),
+            generation=number,
         )
 
     # --- ranks and nodes go -----------------------------------------------------
 
     def _rank_ended(self, end: Ended) -> None:
-        self._ends.append(end)
-        if end.code and not end.stopped:
-            self._rank_failed(end)
-        if len(self._ends) == self._plan.world:
+        now = self._generation
+        if now is None or end.generation != now.number:
+            return  # of ranks that were given up
+        now.ends[end.rank] = end
+        if is_failure(end):
+            self._rank_failed(now, end)
+        if self._trouble is not None:
+            self._regroup(now)
+        elif len(now.ends) == self._plan.world:
             self._conclude()
 
-    def _rank_failed(self, end: Ended) -> None:
-        verdict = failure(end, node_of(end.rank, self._orders))
+    def _rank_failed(self, now: Generation, end: Ended) -> None:
+        if self._may_recover():
+            self._begin_trouble(now)
+            return
+        self._tell_failure(now, end)
+        self._stop_all()
+
+    def _tell_failure(self, now: Generation, end: Ended) -> None:
+        verdict = failure(end, now.node(end.rank))
         self._event(
             EventKind.RANK_FAILED,
             verdict.reason,
@@ -157,17 +196,74 @@ class Coordinator:
             code=end.code,
             tail=list(end.tail),
         )
-        self._stop_all()
 
     def _lost(self, connection: Connection) -> None:
         member = self._members.pop(connection, None)
         if member is None or self._verdict or self._stopping:
             return
-        node = member.join.node
+        node, now = member.join.node, self._generation
         reason = f"The agent of {node} is gone: its node died, or it was killed."
         self._event(EventKind.NODE_LOST, reason, node=node)
-        if node in self._orders:
+        if now is None or node not in now.orders:
+            return
+        now.lost.append(node)
+        if self._may_recover():
+            self._begin_trouble(now)
+            self._regroup(now)
+        else:
             self._end(Verdict(1, reason, node=node))
+
+    # --- ranks are started again ------------------------------------------------
+
+    def _may_recover(self) -> bool:
+        return self._plan.recovers and not self._stopping and self._verdict is None
+
+    def _begin_trouble(self, now: Generation) -> None:
+        """Have all other ranks ended at once: without the lost ones none can go on."""
+        if self._trouble is None:
+            self._trouble = Trouble()
+            self._send_all(Halt(now.number))
+            self._loop.later(HALT_SECONDS, partial(self._regroup_late, now.number))
+
+    def _regroup(self, now: Generation) -> None:
+        """Decide what to do once every rank of the living nodes has ended."""
+        if self._trouble is None or now.left(self._nodes()):
+            return
+        if now.lost or now.cause() or self._trouble.is_late:
+            self._decide(now, self._trouble)
+
+    def _regroup_late(self, number: int) -> None:
+        """Go on without those that did not answer in time."""
+        now = self._generation
+        if self._trouble is None or now is None or now.number != number:
+            return
+        self._trouble.is_late = True
+        for connection, member in tuple(self._members.items()):
+            if now.left({member.join.node}):
+                connection.close()  # comes back to us as a lost node
+        self._regroup(now)
+
+    def _decide(self, now: Generation, trouble: Trouble) -> None:
+        first = next(iter(now.failures()), None)
+        if first is not None and not now.lost:
+            self._tell_failure(now, first)
+        places = refilled(now.places, self._members.values())
+        if places is None:
+            reason = f"{', '.join(now.lost)} was lost, and there is no spare node."
+            self._end(Verdict(1, reason, node=now.lost[0]))
+            return
+        self._trouble = None
+        self._event(
+            EventKind.RECOVERING,
+            _new_places(now, places),
+            lost=now.lost,
+            generation=now.number + 1,
+            began=trouble.began,
+        )
+        self._launch(places, now.number + 1)
+
+    def _nodes(self) -> set[str]:
+        return {member.join.node for member in self._members.values()}
 
     # --- signals ----------------------------------------------------------------
 
@@ -186,7 +282,8 @@ class Coordinator:
         """Stop for Slurm: scancel, the time limit, preemption."""
         if self._stopping:
             return
-        if self._orders:
+        if self._generation:
+            self._trouble = None
             self._stop_all()
         else:  # nothing runs yet
             self._end(ENDED_BY_TERM)
@@ -205,13 +302,20 @@ class Coordinator:
     # --- the end ----------------------------------------------------------------
 
     def _conclude(self) -> None:
-        first = first_failure(self._ends)
+        ends = self._ends()
+        first = first_failure(ends)
         if first is not None:
-            self._end(failure(first, node_of(first.rank, self._orders)))
-        elif self._stopping or any(end.stopped for end in self._ends):
+            self._end(self._failure(first))
+        elif self._stopping or any(end.stopped for end in ends):
             self._end(ENDED_BY_TERM)  # by our word, or Slurm's to the agents
         else:
             self._end(self._outputs())
+
+    def _ends(self) -> list[Ended]:
+        return list(self._generation.ends.values()) if self._generation else []
+
+    def _failure(self, end: Ended) -> Verdict:
+        return failure(end, self._generation.node(end.rank) if self._generation else "")
 
     def _outputs(self) -> Verdict:
         folder = Path(self._plan.folder or self._place.run.root)
@@ -254,9 +358,9 @@ class Coordinator:
 
     def _step_broke(self, status: int) -> Verdict:
         """Say why srun left before the ranks were done."""
-        first = first_failure(self._ends)
+        first = first_failure(self._ends())
         if first is not None:
-            return failure(first, node_of(first.rank, self._orders))
+            return self._failure(first)
         if self._stopping:
             return ENDED_BY_TERM
         code = 128 - status if status < 0 else status or 1
@@ -272,6 +376,16 @@ class Coordinator:
     def _event(self, kind: EventKind, what: str, **details: Any) -> None:  # noqa: ANN401
         event = RunEvent(kind, what, self._place.attempt, details=details)
         eventlog.append(self._place.run.events, event)
+
+
+def _new_places(now: Generation, places: Sequence[Member]) -> str:
+    """Say who takes whose place."""
+    moves = [
+        f"{new.join.node} takes the place of {old.join.node}"
+        for old, new in zip(now.places, places, strict=True)
+        if old is not new
+    ]
+    return f"{', '.join(moves) or 'The same nodes'}: the ranks are started again."
 
 
 def _listening() -> socket.socket:

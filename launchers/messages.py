@@ -31,7 +31,8 @@ class Start:
     """Start these ranks: global ranks in the order of their local ranks.
 
     ``generation`` counts the starts within an attempt; answers name it, so that news
-    of ranks of an earlier start is told apart.
+    of ranks of an earlier start is told apart. ``agent_store``: the master's address is
+    that of a store of the coordinator's, which torch need not serve itself.
     """
 
     generation: int
@@ -40,6 +41,14 @@ class Start:
     node_rank: int
     master_address: str
     master_port: int
+    agent_store: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """End the ranks of this generation at once, by SIGKILL: others will be started."""
+
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +88,10 @@ class Finish:
     code: int
 
 
-Message = Join | Start | Ended | PassSignal | Stop | Finish
+Message = Join | Start | Halt | Ended | PassSignal | Stop | Finish
 
 _KINDS: dict[str, type[Message]] = {
-    kind.__name__: kind for kind in (Join, Start, Ended, PassSignal, Stop, Finish)
+    kind.__name__: kind for kind in (Join, Start, Halt, Ended, PassSignal, Stop, Finish)
 }
 
 

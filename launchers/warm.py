@@ -77,11 +77,13 @@ def python_run(argv: Sequence[str]) -> PythonRun | None:
 class WarmProcess:
     """The warm process as its starter sees it; not for threads.
 
-    ``modules`` are imported at once; until that is done, ``start`` waits.
+    ``modules`` are imported at once; it says so on ``socket`` when that is done
+    (``until_ready``), and forks from then on.
     """
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._socket, other = socket.socketpair()
+        self.socket, other = socket.socketpair()
+        self.is_ready = False
         words = (sys.executable, "-I", "-m", "launchers.warm", str(other.fileno()))
         with other:
             self._process = subprocess.Popen(
@@ -97,23 +99,45 @@ class WarmProcess:
         """Its process id."""
         return self._process.pid
 
-    def start(self, rank: RankStart) -> int:
-        """Fork a rank and return its process id, which leads a session of its own.
+    def until_ready(self) -> None:
+        """Wait until all is imported; WarmError if the process ended over it."""
+        if not self.is_ready:
+            self._answer()
+            self.is_ready = True
 
-        Raises WarmError when the warm process is gone: start the rank cold then.
+    def start(self, rank: RankStart) -> int:
+        """Fork a rank; see ``start_all``."""
+        return self.start_all([rank])[0]
+
+    def start_all(self, ranks: Sequence[RankStart]) -> list[int]:
+        """Fork ranks; their process ids, each of which leads a session of its own.
+
+        Raises WarmError when the warm process is gone: start the ranks cold then.
         """
+        self.until_ready()
         try:
-            _send(self._socket, asdict(rank))
-            answer = _receive(self._socket)
+            for number, rank in enumerate(ranks):
+                _send(self.socket, {**asdict(rank), "number": number})
+        except OSError as error:
+            raise WarmError(f"The warm process is gone: {error}.") from error
+        found = {}
+        for _ in ranks:
+            answer = self._answer()
+            found[answer["number"]] = int(answer["pid"])
+        return [found[number] for number in range(len(ranks))]
+
+    def _answer(self) -> dict[str, Any]:
+        try:
+            answer = _receive(self.socket)
         except OSError as error:
             raise WarmError(f"The warm process is gone: {error}.") from error
         if answer is None:
             raise WarmError("The warm process is gone.")
-        return int(answer["pid"])
+        return answer
 
     def close(self) -> None:
         """End the warm process; its ranks are not its own and live on."""
-        self._socket.close()
+        self.socket.close()
         self._process.terminate()
         self._process.wait()
 
@@ -129,11 +153,11 @@ def serve(connection: socket.socket) -> None:
         )
         between = os.fork()
         if between == 0:
-            _fork_on(rank, connection)
+            _fork_on(rank, request["number"], connection)
         os.waitpid(between, 0)
 
 
-def _fork_on(rank: RankStart, connection: socket.socket) -> None:
+def _fork_on(rank: RankStart, number: int, connection: socket.socket) -> None:
     """Fork the rank from a process that ends at once: the kernel hands it on.
 
     The rank answers itself, once it is its new parent's child: one that waits for the
@@ -146,7 +170,7 @@ def _fork_on(rank: RankStart, connection: socket.socket) -> None:
         time.sleep(0.0005)
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.setsid()
-    _send(connection, {"pid": os.getpid()})
+    _send(connection, {"number": number, "pid": os.getpid()})
     connection.close()
     _become(rank)
 
@@ -237,6 +261,7 @@ def main(arguments: Sequence[str]) -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a collection would write to every page that is shared with the ranks
+    _send(connection, {"ready": True})
     serve(connection)
 
 

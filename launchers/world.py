@@ -26,13 +26,32 @@ def working(plan: LaunchPlan, members: Iterable[Member]) -> tuple[Member, ...]:
     return tuple(ordered[: plan.nodes])
 
 
+def refilled(
+    before: tuple[Member, ...], members: Iterable[Member]
+) -> tuple[Member, ...] | None:
+    """Return who works once members are gone: survivors stay, others fill the gaps.
+
+    None when there are not enough.
+    """
+    living = sorted(members, key=lambda member: member.join.node_index)
+    idle = iter([member for member in living if member not in before])
+    found = [one if one in living else next(idle, None) for one in before]
+    chosen = tuple(one for one in found if one is not None)
+    return chosen if len(chosen) == len(before) else None
+
+
 def starts(
-    plan: LaunchPlan, members: tuple[Member, ...], host: str, generation: int
+    plan: LaunchPlan,
+    members: tuple[Member, ...],
+    host: str,
+    generation: int,
+    store_port: int | None = None,
 ) -> dict[str, Start]:
     """Return each working node's order: its ranks, in blocks of one node each.
 
-    ``host`` is the coordinator's own machine. Megatron's order puts neighbouring ranks
-    on one node, and the rank map was made on that ground.
+    ``host`` is the coordinator's own machine, where a store listens at ``store_port``
+    if there is one: each node reaches it as it reached the coordinator. Megatron's
+    order puts neighbouring ranks on one node, and the rank map was made on that ground.
     """
     address = master_address(members, host)
     per_node = plan.ranks_per_node
@@ -42,8 +61,9 @@ def starts(
             ranks=tuple(range(index * per_node, (index + 1) * per_node)),
             world_size=plan.world,
             node_rank=index,
-            master_address=address,
-            master_port=members[0].join.port,
+            master_address=address if store_port is None else member.join.via,
+            master_port=store_port or members[0].join.port,
+            agent_store=store_port is not None,
         )
         for index, member in enumerate(members)
     }

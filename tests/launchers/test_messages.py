@@ -8,6 +8,7 @@ from hpcplat.errors import InvalidError
 from launchers.messages import (
     Ended,
     Finish,
+    Halt,
     Join,
     Message,
     PassSignal,
@@ -27,6 +28,7 @@ from launchers.messages import (
         PassSignal("SIGUSR2"),
         Stop(1.5),
         Finish(3),
+        Halt(2),
     ],
 )
 def test_messages_are_one_line_and_read_back(message: Message) -> None:

@@ -1,0 +1,1 @@
+"""What is done when ranks or nodes of a running attempt are lost."""
