@@ -71,13 +71,14 @@ class Contents:
         for shard in wanted:
             _fill(shard, self._sources[shard.key], files)
 
-    def tensor(self, key: str) -> torch.Tensor:
-        """Return a whole logical tensor, on the CPU."""
+    def tensor(self, key: str, block: Block | None = None) -> torch.Tensor:
+        """Return a logical tensor, or a block of it, on the CPU."""
         entry = self.checkpoint.manifest.tensors[key]
-        found = torch.empty(entry.shape, dtype=DTYPES[entry.dtype])
-        zeros = (0,) * len(entry.shape)
-        shard = Shard(key, found, entry.shape, zeros, entry.shape, 0, found.numel())
-        self.load([shard])
+        box = block or Block((0,) * len(entry.shape), entry.shape)
+        found = torch.empty(box.shape, dtype=DTYPES[entry.dtype])
+        self.load(
+            [Shard(key, found, entry.shape, box.offset, box.shape, 0, found.numel())]
+        )
         return found
 
     def _mismatch(self, shard: Shard) -> Iterator[str]:

@@ -30,6 +30,8 @@ COMMANDS: dict[str, Entry] = {
     "cancel": Entry("hpcplat.cli.cancel", "Cancel jobs.", "Jobs"),
     "requeue": Entry("hpcplat.cli.requeue", "Run jobs once more.", "Jobs"),
     "data": Entry("hpcplat.cli.data", "Datasets: versions in Zarr shards.", "Data"),
+    "layout": Entry("hpcplat.cli.layout", "Layouts of a model, with memory.", "Jobs"),
+    "ckpt": Entry("hpcplat.cli.ckpt", "Checkpoints: list, verify, export.", "Runs"),
     "import": Entry(
         "hpcplat.cli.importing", "Turn an sbatch script into a spec.", "Jobs"
     ),
