@@ -9,10 +9,11 @@ all jobs of the process, never more than two seconds old.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -144,6 +145,23 @@ def _names(address: str, array: int | None, task: int | None) -> Iterator[str]:
             yield f"{job}_{index}"
 
 
+def _own_folder(folder: Path, parameters: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a batch script that make the job's folder and log there."""
+    paths = JobPaths(folder=folder)
+
+    def spelled(path: Path) -> str:
+        parts = str(path).replace("%t", "0").split("%j")
+        return '"$submitit_id"'.join(map(shlex.quote, parts))
+
+    err = paths.stdout if parameters.get("stderr_to_stdout") else paths.stderr
+    return [
+        "submitit_id=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}",
+        'submitit_id="$submitit_id${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"',
+        f"mkdir -p {spelled(paths.folder)}",
+        f"exec >>{spelled(paths.stdout)} 2>>{spelled(err)}",
+    ]
+
+
 class HpcplatJob(SlurmJob[R]):
     """A submitit job whose state comes from hpcplat's watcher."""
 
@@ -171,6 +189,26 @@ class HpcplatExecutor(SlurmExecutor):
         general = {k: v for k, v in plain.items() if k in self._equivalence_dict()}
         own = {k: v for k, v in plain.items() if k not in general}
         super().update_parameters(**self._convert_parameters(general), **own)
+
+    def _make_submission_file_text(self, command: str, uid: str) -> str:
+        """Return the batch script; it makes the job's folder before it writes there.
+
+        The folder bears the job's number, so it can't be made before sbatch; and Slurm,
+        if it starts the job at once, fails a job whose output it can't open.
+        """
+        before = self.parameters
+        given = before.get("additional_parameters") or {}
+        setup = [*_own_folder(self.folder, before), *(before.get("setup") or [])]
+        nowhere = {"output": "/dev/null", "error": "/dev/null"}
+        self.parameters = {
+            **before,
+            "setup": setup,
+            "additional_parameters": {**nowhere, **given},
+        }
+        try:
+            return str(super()._make_submission_file_text(command, uid))
+        finally:
+            self.parameters = before
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         return [*SUBMIT, str(submission_file_path)]

@@ -142,3 +142,22 @@ def test_a_checkpoint_is_taken_and_the_job_comes_back(
 def test_a_job_is_a_pickle(executor: HpcplatExecutor) -> None:
     job = executor.submit(add, 2, 2)
     assert pickle.loads(pickle.dumps(job)).result() == 4
+
+
+def test_what_the_script_says_stands_in_the_job_s_log(
+    executor: HpcplatExecutor,
+) -> None:
+    executor.update_parameters(
+        slurm_setup=["echo set up"], slurm_teardown=["echo torn down >&2"]
+    )
+    job = executor.submit(add, 1, 2)
+    assert job.result() == 3
+    assert (job.stdout() or "").startswith("set up\n")
+
+
+def test_autoexecutor_finds_it(executor: HpcplatExecutor, tmp_path: Path) -> None:
+    auto = submitit.AutoExecutor(folder=tmp_path / "auto" / "%j", cluster="hpcplat")
+    auto.update_parameters(timeout_min=2, mem_gb=0.25, hpcplat_partition="gpu")
+    job = auto.submit(add, 3, 4)
+    assert isinstance(job, HpcplatJob)
+    assert job.result() == 7
