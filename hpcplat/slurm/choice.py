@@ -63,6 +63,8 @@ def load_pyslurm(lines: CommandLine, conf: Path | None) -> Offer:
         )
     cluster = lines.config()["ClusterName"]
     module = importlib.import_module("pyslurm")
+    if not hasattr(module.Job, "allocated_tres"):
+        return Offer(None, "pyslurm before 25.11.1 does not tell a job's GPUs")
     if module.settings.LOCAL_CLUSTER == "UNKNOWN":
         module.slurm_init(None if conf is None else str(conf))
     if cluster != module.settings.LOCAL_CLUSTER:

@@ -6,6 +6,7 @@ Where pyslurm is installed, test_contract.py shows the same on a real Slurm.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -205,3 +206,24 @@ def test_it_must_be_of_the_same_release(
     program.chmod(0o755)
     offer = load_pyslurm(CommandLine(environ={}, programs=tmp_path), None)
     assert offer.why_not == "pyslurm is for Slurm 25.11, this is 22.05"
+
+
+def test_one_that_cannot_tell_gpus_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyslurm.py").write_text("class Job:\n    pass\n")
+    info = tmp_path / "pyslurm-24.11.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: pyslurm\nVersion: 24.11.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pyslurm", raising=False)
+    for name, answer in (
+        ("sbatch", "slurm-wlm 24.11.5"),
+        ("scontrol", "SLURM_VERSION = 24.11.5\nClusterName = east"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{answer}'\n")
+        (tmp_path / name).chmod(0o755)
+    offer = load_pyslurm(CommandLine(environ={}, programs=tmp_path), None)
+    monkeypatch.delitem(sys.modules, "pyslurm")
+    assert offer.module is None
+    assert "does not tell a job's GPUs" in offer.why_not
