@@ -13,7 +13,7 @@ from rich.console import Console
 
 from hpcplat import cluster
 from hpcplat.cluster import Cluster, ClusterSpec
-from hpcplat.errors import UnavailableError
+from hpcplat.errors import ConflictError, UnavailableError
 from hpcplat.slurm.commandline import CommandLine
 from hpcplat.slurm.scheduler import Submission
 from hpcplat.slurm.states import BaseState, JobState, has_ended
@@ -61,7 +61,7 @@ def demo(
 
 def _show(spec: ClusterSpec, options: str) -> None:
     with Console(stderr=True).status("Starting a Slurm on this machine (10 s) …"):
-        running = cluster.up(spec)
+        running = _bring_up(spec)
     major, minor = running.layout.version
     print(
         f"Slurm {major}.{minor:02} is up: {len(spec.nodes)} nodes of "
@@ -80,6 +80,14 @@ def _show(spec: ClusterSpec, options: str) -> None:
         f"  hpcplat cluster kill-node n2{options or ' --name demo'}\n"
         f"  hpcplat demo --down{options}"
     )
+
+
+def _bring_up(spec: ClusterSpec) -> Cluster:
+    try:
+        return cluster.up(spec)
+    except ConflictError:  # what is left of an earlier demo, after a reboot, say
+        cluster.down(spec.folder)
+        return cluster.up(spec)
 
 
 def _run(running: Cluster) -> JobState:

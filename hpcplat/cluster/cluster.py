@@ -21,6 +21,9 @@ from hpcplat.cluster.teardown import remove_empty_parents, take_down
 from hpcplat.errors import ConflictError, NotFoundError, UnavailableError
 from hpcplat.processes import Completed
 
+# sinfo's words for nodes that take jobs, now or when they are free.
+READY = ("idle", "mixed", "allocated", "completing", "planned", "reserved")
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -151,4 +154,4 @@ class Cluster:
 
 
 def _is_ready(state: str) -> bool:
-    return state in ("idle", "mixed", "allocated", "completing")
+    return state in READY

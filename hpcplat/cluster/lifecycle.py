@@ -23,9 +23,10 @@ from hpcplat.errors import ConflictError, InvalidError, NotFoundError, Unavailab
 def up(spec: ClusterSpec) -> Cluster:
     """Bring the cluster up and return it once jobs can run on every node.
 
-    A cluster that is up as asked is returned as it is. What was half started is taken
-    down again before an error leaves this function, also on Ctrl-C. Raises
-    InvalidError, ConflictError (the folder is taken) or UnavailableError.
+    A cluster that is up as asked stays as it is; only nodes that are dead come back.
+    What was half started is taken down again before an error leaves this function,
+    also on Ctrl-C. Raises InvalidError, ConflictError (the folder is taken) or
+    UnavailableError.
     """
     folder, place = ClusterFolder(spec.folder), place_of(spec)
     folder.refuse_too_long([node.name for node in spec.nodes])
@@ -34,13 +35,16 @@ def up(spec: ClusterSpec) -> Cluster:
     _make_parent(folder.path)
     user = _user_name()
     _require_reachable(folder.path, user)
-    with locked(folder.lock):
-        existing = _load(folder)
-        if existing:
-            _require_same(existing, spec)
-            return existing
-        _require_free(folder)
-        return _make(spec, place, user)
+    try:
+        with locked(folder.lock):
+            existing = _load(folder)
+            if existing:
+                _complete(existing, spec)
+                return existing
+            _require_free(folder)
+            return _make(spec, place, user)
+    finally:
+        remove_empty_parents(folder)  # of one that could not be made
 
 
 def find(folder: Path) -> Cluster:
@@ -86,9 +90,10 @@ def _load(folder: ClusterFolder) -> Cluster | None:
     return Cluster(layout, place_of(layout.spec)) if layout else None
 
 
-def _require_same(existing: Cluster, spec: ClusterSpec) -> None:
+def _complete(existing: Cluster, spec: ClusterSpec) -> None:
     remedy = f"Take it down first (hpcplat cluster down --folder {spec.folder})."
-    if dead := existing.status().dead:
+    report = existing.status()
+    if dead := [name for name, pid in report.services.items() if pid is None]:
         raise ConflictError(
             f"The cluster in {spec.folder} is half dead: {', '.join(dead)} "
             f"{'does' if len(dead) == 1 else 'do'} not run.",
@@ -98,6 +103,8 @@ def _require_same(existing: Cluster, spec: ClusterSpec) -> None:
         raise ConflictError(
             f"The cluster in {spec.folder} is up with other settings.", remedy
         )
+    for node in report.dead:
+        existing.revive_node(node)
 
 
 def _user_name() -> str:
@@ -143,13 +150,10 @@ def _require_host_name() -> None:
 
 
 def _make(spec: ClusterSpec, place: Place, user: str) -> Cluster:
-    folder = ClusterFolder(spec.folder)
-    folder.path.mkdir(exist_ok=True)
-    folder.path.chmod(0o755)  # munged's socket must be reachable for jobs' users
+    folder, version = ClusterFolder(spec.folder), slurm_version(place)
     with hold_block() as ports:
-        layout = Layout(spec, folder, ports, user, slurm_version(place))
+        layout = Layout(spec, folder, ports, user, version)
         try:
-            record.write(layout)
             return _start(layout, place)
         except BaseException:  # Ctrl-C too: nothing half started may stay
             take_down(folder)
@@ -157,6 +161,10 @@ def _make(spec: ClusterSpec, place: Place, user: str) -> Cluster:
 
 
 def _start(layout: Layout, place: Place) -> Cluster:
+    folder = layout.folder.path
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)  # munged's socket must be reachable for jobs' users
+    record.write(layout)
     startup.lay_out(layout, place)
     startup.start_all(layout, place)
     cluster = Cluster(layout, place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -45,6 +46,8 @@ def test_ranks_on_two_nodes_each_with_its_gpu(folder: Path) -> None:
     assert "The job is COMPLETED." in first
     again = run(folder).stdout
     assert again == first.replace("Job 1 ", "Job 2 ")
+    census.kill_all(lambda: census.members(folder))  # as a reboot would
+    assert run(folder).stdout == first
     assert run(folder, "--down").stdout == "The demo is gone.\n"
     assert_nothing_is_left(folder)
     assert run(folder, "--down").stdout == "No demo was there.\n"
@@ -53,7 +56,7 @@ def test_ranks_on_two_nodes_each_with_its_gpu(folder: Path) -> None:
 @pytest.mark.parametrize("moment", ["Slurm", "Job"])
 def test_ctrl_c_leaves_nothing(folder: Path, moment: str) -> None:
     """As soon as the line that begins with this word is printed."""
-    environment = {"PYTHONUNBUFFERED": "1"}
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         command(folder),
         stdout=subprocess.PIPE,

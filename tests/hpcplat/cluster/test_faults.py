@@ -93,6 +93,10 @@ def test_what_is_half_dead_is_not_taken_for_a_cluster(spec: ClusterSpec) -> None
     running = up(spec)
     with pytest.raises(ConflictError, match="other settings"):
         up(ClusterSpec(name=spec.name, folder=spec.folder))
+    running.kill_node("n1")
+    assert running.status().dead == ("n1",)
+    up(spec)
+    assert running.status().dead == ()
     kill(running, "slurmctld")
     assert running.status().dead == ("slurmctld",)
     assert not running.status().works
