@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
 from pathlib import Path
 
@@ -28,6 +29,9 @@ def main(arguments: list[str]) -> int:
     except HpcplatError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return ExitCode.MENDABLE
+    except Exception:  # noqa: BLE001 - the process's edge: its code tells them apart
+        traceback.print_exc()
+        return ExitCode.BUG
 
 
 if __name__ == "__main__":

@@ -99,10 +99,3 @@ def make_deterministic() -> None:
         os.environ.setdefault(name, value)
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-
-def shared_word(word: str) -> str:
-    """Return rank 0's word on every rank."""
-    words = [word]
-    dist.broadcast_object_list(words, src=0)
-    return words[0]

@@ -6,13 +6,16 @@ import math
 from dataclasses import dataclass, field
 
 from hpcplat.checkpoints.checkpointer import Checkpointer, Outcome
+from hpcplat.checkpoints.folder import Rejected
 from hpcplat.checkpoints.manifest import Origin
+from hpcplat.checkpoints.together import find_newest
 from hpcplat.checkpoints.writing import Facts
 from hpcplat.errors import ConflictError
 from hpcplat.journal import Entry, Journal
+from hpcplat.pulse import Phase, Pulse
 from hpcplat.signals import Asked, RankExit
 from launchers.megatron.cadence import Cadence
-from launchers.megatron.resume import Resumed, find, resume
+from launchers.megatron.resume import Resumed, resume
 from launchers.megatron.state import extras, rng_shards, settle, state_shards
 from launchers.megatron.step import (
     Live,
@@ -46,6 +49,7 @@ class Loop:
     telemetry: Telemetry
     asked: Asked
     origin: Origin
+    pulse: Pulse
     journal: Journal | None = None
     step: int = 0
     samples: int = 0
@@ -62,7 +66,7 @@ class Loop:
 
     def begin(self) -> None:
         """Go on from the newest whole checkpoint, if there is one."""
-        found = find(self.checkpointer.folder, self._tell_rejected)
+        found = find_newest(self.checkpointer.folder, self._tell_rejected)
         if found is not None:
             self._take_up(resume(self.live, found, self.origin.dataset_digest or ""))
         self.telemetry.restart_clock()
@@ -93,6 +97,7 @@ class Loop:
     def _done(self, result: StepResult) -> None:
         self.step += 1
         self.samples += self.live.batches.batch
+        self.pulse.beat(self.step)
         self.metrics = {"loss": result.loss}
         if self.journal is not None:
             norm = math.nan if result.grad_norm is None else result.grad_norm
@@ -179,8 +184,9 @@ class Loop:
     def _go_back(self, what: str) -> None:
         """Return to the newest checkpoint, and leave out the samples since then."""
         self.returns += 1
+        self.pulse.beat(self.step, Phase.OTHER)
         self.checkpointer.wait()
-        found = find(self.checkpointer.folder, self._tell_rejected)
+        found = find_newest(self.checkpointer.folder, self._tell_rejected)
         if found is None or self.returns > MOST_RETURNS:
             raise LossNotFiniteError(what, "There is nothing good to go back to.")
         onward = self.samples + self.live.batches.batch
@@ -211,15 +217,21 @@ class Loop:
             same_layout=found.same_layout,
         )
 
-    def _tell_rejected(self, rejected: object) -> None:
-        self.telemetry.event("checkpoint-rejected", str(rejected))
+    def _tell_rejected(self, one: Rejected) -> None:
+        self.telemetry.event(
+            "checkpoint-rejected",
+            f"{one.folder.name} is not whole and was passed over: {one.reason}.",
+            path=str(one.folder),
+        )
 
     def _evaluate_if_due(self) -> None:
         settings = self.live.training.settings.evaluation
         if self.live.validation is None or not settings.every:
             return
         if self.step % settings.every == 0:
+            self.pulse.beat(self.step, Phase.OTHER)
             loss = evaluate(self.live, settings.batches)
+            self.pulse.beat(self.step)
             self.metrics["validation_loss"] = loss
             self.telemetry.metrics(self.step, validation_loss=loss)
             self.telemetry.restart_clock()
@@ -243,6 +255,7 @@ class Loop:
 
     def _save_last(self) -> None:
         """Save what is not saved yet, and see every save through."""
+        self.pulse.beat(self.step, Phase.OTHER)
         if self.saved_step != self.step:
             self.save()
         self.checkpointer.wait()

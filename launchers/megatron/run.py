@@ -17,18 +17,20 @@ from hpcplat.allocation import RankPlacement
 from hpcplat.checkpoints.checkpointer import Checkpointer
 from hpcplat.checkpoints.folder import Retention, free_bytes
 from hpcplat.checkpoints.manifest import Origin
+from hpcplat.checkpoints.together import from_first
 from hpcplat.errors import InvalidError
 from hpcplat.jobs import JobSpec
 from hpcplat.journal import Conditions, Journal
 from hpcplat.parallel import Allocation, RankPlace
 from hpcplat.parallel_rules import check
+from hpcplat.pulse import Pulse
 from hpcplat.signals import Asked
 from hpcplat.training import Training, training_of
 from launchers.megatron import model, optimizer
 from launchers.megatron.batches import Batches, Share, check_data
 from launchers.megatron.cadence import Cadence
 from launchers.megatron.config import is_deterministic
-from launchers.megatron.groups import device, joined, make_deterministic, shared_word
+from launchers.megatron.groups import device, joined, make_deterministic
 from launchers.megatron.loop import Loop
 from launchers.megatron.state import rng_shards, state_shards
 from launchers.megatron.step import Live, connect
@@ -120,7 +122,7 @@ def _loop(live: Live, place: RankPlacement, asked: Asked, origin: Origin) -> Loo
     folder = Path(wanted.folder or place.run_folder.checkpoints)
     checkpointer = Checkpointer(
         folder,
-        shared_word(secrets.token_hex(4)),
+        from_first(secrets.token_hex(4)),
         place.rank,
         place.world_size,
         Retention(wanted.keep_last, wanted.keep_every),
@@ -136,6 +138,7 @@ def _loop(live: Live, place: RankPlacement, asked: Asked, origin: Origin) -> Loo
         telemetry=Telemetry(training, place),
         asked=asked,
         origin=origin,
+        pulse=Pulse(place.pulse, place.local_rank),
         journal=journal,
     )
 
