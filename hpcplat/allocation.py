@@ -19,6 +19,7 @@ RUN_FOLDER: Final = "HPCPLAT_RUN_FOLDER"
 ATTEMPT: Final = "HPCPLAT_ATTEMPT"
 GENERATION: Final = "HPCPLAT_GENERATION"
 JOB_KEY: Final = "HPCPLAT_JOB_KEY"
+PULSE: Final = "HPCPLAT_PULSE"
 ARRAY_INDEX: Final = "HPCPLAT_ARRAY_INDEX"
 # Slurm's own name of a task's index. A rank sees the index that was asked for, also
 # where the array went to Slurm in parts.
@@ -42,7 +43,8 @@ class NodePlace:
 class RankPlacement:
     """What a rank knows: itself, the world, where to meet, and its run folder.
 
-    ``generation`` counts starts of the ranks within one attempt, from 0.
+    ``generation`` counts starts of the ranks within one attempt, from 0. ``pulse`` is
+    where the agent looks for the rank's pulse (hpcplat.pulse).
     """
 
     rank: int
@@ -58,6 +60,7 @@ class RankPlacement:
     job_key: str
     array_index: int | None = None
     cpus_per_task: int = 1
+    pulse: Path | None = None
 
 
 def environment() -> dict[str, str]:
@@ -84,7 +87,7 @@ def node_place(environ: Mapping[str, str] = os.environ) -> NodePlace:
 def rank_placement(environ: Mapping[str, str] = os.environ) -> RankPlacement:
     """Return what this rank knows; NotFoundError outside of an hpcplat job."""
     try:
-        index = environ.get(ARRAY_INDEX)
+        index, pulse = environ.get(ARRAY_INDEX), environ.get(PULSE)
         return RankPlacement(
             rank=int(environ["RANK"]),
             world_size=int(environ["WORLD_SIZE"]),
@@ -98,6 +101,7 @@ def rank_placement(environ: Mapping[str, str] = os.environ) -> RankPlacement:
             generation=int(environ[GENERATION]),
             job_key=environ[JOB_KEY],
             array_index=None if index is None else int(index),
+            pulse=None if pulse is None else Path(pulse),
         )
     except KeyError as error:
         raise NotFoundError(
@@ -127,6 +131,8 @@ def rank_variables(place: RankPlacement) -> dict[str, str]:
         JOB_KEY: place.job_key,
     }
     values |= _as_srun_would(place)
+    if place.pulse is not None:
+        values[PULSE] = place.pulse
     if place.array_index is not None:
         values |= {ARRAY_INDEX: place.array_index, SLURM_ARRAY_INDEX: place.array_index}
     return {name: str(value) for name, value in values.items()}

@@ -27,7 +27,8 @@ class LaunchPlan:
     ``recovers``: ranks that are lost are started again within the attempt, at most
     ``max_failures`` times in a row without a step in between. ``warm`` are modules that
     ranks import: a process that has them forks the ranks. ``agent_store``: the ranks
-    meet at torch's store of the coordinator, not at one of rank 0.
+    meet at torch's store of the coordinator, not at one of rank 0. ``final_codes`` are
+    exit codes of a rank that will not do better the next time.
     """
 
     key: str
@@ -47,6 +48,7 @@ class LaunchPlan:
     max_failures: int = 3
     warm: tuple[str, ...] = ()
     agent_store: bool = False
+    final_codes: tuple[int, ...] = ()
 
     @property
     def world(self) -> int:
@@ -65,7 +67,8 @@ def read_plan(path: Path) -> LaunchPlan:
         known = {field.name for field in fields(LaunchPlan)}
         mine = {name: value for name, value in values.items() if name in known}
         lists = {
-            name: tuple(mine.get(name, ())) for name in ("argv", "outputs", "warm")
+            name: tuple(mine.get(name, ()))
+            for name in ("argv", "outputs", "warm", "final_codes")
         }
         return LaunchPlan(**{**mine, **lists})
     except (OSError, ValueError, TypeError, AttributeError) as error:

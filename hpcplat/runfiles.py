@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcplat.batchscript import Part, program, render
+from hpcplat.errors import ExitCode
 from hpcplat.files import write_whole
 from hpcplat.jobs.environment import Container
 from hpcplat.jobs.spec import JobSpec
@@ -97,6 +98,7 @@ def launch_plan(
         max_failures=spec.recovery.max_failures,
         warm=WARM_MODULES if _is_ours(spec) else (),
         agent_store=_is_ours(spec),
+        final_codes=(ExitCode.MENDABLE,) if spec.preset else (),
     )
 
 

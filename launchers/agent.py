@@ -29,6 +29,7 @@ from launchers.guard import Guard
 from launchers.loop import Loop, Timer
 from launchers.meeting import connect, read_meeting
 from launchers.messages import (
+    Beacon,
     Ended,
     Finish,
     Halt,
@@ -44,6 +45,8 @@ from launchers.secrets import secret_values
 from launchers.starting import NotStarted, Starter
 
 STOPPED_BY_TERM: Final = 128 + signal.SIGTERM
+BEACON_SECONDS: Final = 0.5
+YOUNG_SECONDS: Final = 0.05  # until the first step after a start
 PASSED_ON: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
 
@@ -63,7 +66,7 @@ class Agent:
         self._starter = Starter(loop, plan, place, environ)
         self._awaited: tuple[int, ...] = ()  # ranks that are not started yet
         self._ranks: dict[int, children.Rank] = {}
-        self._generation = -1
+        self._generation, self._first = -1, 0
         self._stopping: Timer | None = None
         self._leaving = False
         self._connection: Connection | None = None
@@ -79,6 +82,7 @@ class Agent:
         """Introduce ourselves to the coordinator, and wait for its orders."""
         self._connection = Connection(self._loop, sock, self._take, self._cut_off)
         self._connection.send(hello)
+        self._beacon()
 
     def _take(self, connection: Connection, message: Message) -> None:
         match message:
@@ -96,7 +100,7 @@ class Agent:
                 connection.close()
 
     def _start(self, order: Start) -> None:
-        self._generation = order.generation
+        self._generation, self._first = order.generation, order.ranks[0]
         self._awaited = order.ranks
         self._starter.when_ready(partial(self._start_ranks, order))
 
@@ -108,6 +112,29 @@ class Agent:
                 continue
             self._guard.watch(started.process.pid)
             self._ranks[started.process.pid] = started
+
+    def _beacon(self) -> None:
+        """Tell of ourselves and our ranks, now and from time to time."""
+        beacon = self._beats()
+        if self._connection is not None:
+            self._connection.send(beacon)
+        is_young = bool(beacon.ranks) and not all(beacon.steps)
+        pause = YOUNG_SECONDS if is_young else BEACON_SECONDS
+        self._loop.later(pause, self._beacon)
+
+    def _beats(self) -> Beacon:
+        ranks = sorted(self._ranks.values(), key=lambda rank: rank.number)
+        board, first = self._starter.board, self._first
+        beats = [board.read(rank.number - first) for rank in ranks]
+        now = time.monotonic()
+        return Beacon(
+            self._generation,
+            tuple(rank.number for rank in ranks),
+            tuple(beat.step for beat in beats),
+            tuple(beat.phase for beat in beats),
+            tuple(round(now - beat.time, 4) for beat in beats),
+            tuple(children.state(rank.process.pid) for rank in ranks),
+        )
 
     def _halt(self, generation: int) -> None:
         """End all ranks at once, to start others: nothing of theirs is waited for."""

@@ -113,15 +113,24 @@ def adopt_orphans() -> None:
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def start_beside(
+def start_beside(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start srun with our own output, in a session of its own."""
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def start_below(
     argv: Sequence[str], keep: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start srun, or the observer, with our own output, in a session of its own.
+    """Start a program that ends with us: one left over would hold up the step's end.
 
     ``keep`` are the files that it inherits, by their numbers.
     """
     return subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=keep
+        argv,
+        pass_fds=keep,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=_die_with_parent,  # noqa: PLW1509 - one thread here
     )
 
 
@@ -178,6 +187,15 @@ def catches(pid: int, number: signal.Signals) -> bool:
         return False
     mask = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
     return bool(int(mask.split()[1], 16) >> (number - 1) & 1)
+
+
+def state(pid: int) -> str:
+    """Return what a process is at, by proc(5): R, S, D (disk), T (stopped), Z."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return "Z"
+    return text.rpartition(")")[2].split()[0]
 
 
 def _session(leader: int) -> list[int]:

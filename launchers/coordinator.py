@@ -29,10 +29,20 @@ from launchers import arguments, children
 from launchers.connection import Connection
 from launchers.loop import Loop
 from launchers.meeting import Meeting, write_meeting
-from launchers.messages import Ended, Finish, Halt, Join, Message, PassSignal, Stop
+from launchers.messages import (
+    Beacon,
+    Ended,
+    Finish,
+    Halt,
+    Join,
+    Message,
+    PassSignal,
+    Stop,
+)
 from launchers.ports import own_addresses
 from launchers.recovery.generation import Generation, is_failure
 from launchers.recovery.storeprocess import StoreProcess
+from launchers.recovery.watch import Watch
 from launchers.secrets import remove
 from launchers.verdict import Verdict, failure, first_failure, missing_outputs
 from launchers.world import Member, refilled, starts, working
@@ -66,6 +76,10 @@ class Coordinator:
         self._members: dict[Connection, Member] = {}
         self._generation: Generation | None = None
         self._trouble: Trouble | None = None
+        self._watch = Watch(plan.world)
+        self._heard: dict[Connection, float] = {}
+        self._recovering: float | None = None  # since when (Unix)
+        self._failures = 0  # in a row, without a step between them
         self._store = StoreProcess(loop) if plan.agent_store else None
         self._verdict: Verdict | None = None
         self._stopping = self._warned = self._waited = False
@@ -105,6 +119,8 @@ class Coordinator:
             self._admit(connection, message)
         elif isinstance(message, Ended) and connection in self._members:
             self._rank_ended(message)
+        elif isinstance(message, Beacon) and connection in self._members:
+            self._beacon(connection, message)
         else:  # a stranger, or one that talks out of turn
             connection.close()
 
@@ -154,6 +170,7 @@ class Coordinator:
         port = self._store.take() if self._store else None
         orders = starts(self._plan, places, self._host, number, port)
         self._generation = Generation(number, places, orders)
+        self._watch = Watch(self._plan.world)
         for connection, member in self._members.items():
             order = orders.get(member.join.node)
             if order:
@@ -213,6 +230,27 @@ class Coordinator:
         else:
             self._end(Verdict(1, reason, node=node))
 
+    def _beacon(self, connection: Connection, beacon: Beacon) -> None:
+        self._heard[connection] = time.monotonic()
+        now = self._generation
+        if now is None or beacon.generation != now.number or self._trouble:
+            return
+        self._watch.take(beacon, time.monotonic())
+        if self._recovering is not None and self._watch.step():
+            self._tell_recovered(self._recovering)
+
+    def _tell_recovered(self, since: float) -> None:
+        """Say that all ranks have done a step again, and after how long."""
+        self._recovering = None
+        self._failures = 0
+        at = time.time() - (time.monotonic() - self._watch.stepped_at())
+        self._event(
+            EventKind.RECOVERED,
+            f"All ranks have done a step again, {at - since:.2f} s after the loss.",
+            seconds=at - since,
+            step=self._watch.step(),
+        )
+
     # --- ranks are started again ------------------------------------------------
 
     def _may_recover(self) -> bool:
@@ -247,12 +285,19 @@ class Coordinator:
         first = next(iter(now.failures()), None)
         if first is not None and not now.lost:
             self._tell_failure(now, first)
+        if not now.lost and first is not None:
+            self._failures += 1
+            if self._is_final(first):
+                self._end(self._failure(first))
+                return
         places = refilled(now.places, self._members.values())
         if places is None:
             reason = f"{', '.join(now.lost)} was lost, and there is no spare node."
             self._end(Verdict(1, reason, node=now.lost[0]))
             return
         self._trouble = None
+        if self._recovering is None:
+            self._recovering = trouble.began
         self._event(
             EventKind.RECOVERING,
             _new_places(now, places),
@@ -261,6 +306,12 @@ class Coordinator:
             began=trouble.began,
         )
         self._launch(places, now.number + 1)
+
+    def _is_final(self, first: Ended) -> bool:
+        """Whether to start the ranks again would be in vain."""
+        if first.code in self._plan.final_codes or first.problem:
+            return True
+        return self._failures > self._plan.max_failures
 
     def _nodes(self) -> set[str]:
         return {member.join.node for member in self._members.values()}

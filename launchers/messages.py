@@ -68,6 +68,23 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Beacon:
+    """An agent lives: its ranks, the steps they have done, and what they are at.
+
+    ``steps`` are those since the ranks were started (0: none yet), ``ages`` the seconds
+    since each one's last beat, ``phases`` hpcplat.pulse.Phase, ``states`` the letters
+    of proc(5) for their processes (T: stopped). All by place in ``ranks``.
+    """
+
+    generation: int
+    ranks: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    phases: tuple[int, ...] = ()
+    ages: tuple[float, ...] = ()
+    states: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PassSignal:
     """Send the ranks a signal, by name (``SIGUSR2``)."""
 
@@ -88,10 +105,11 @@ class Finish:
     code: int
 
 
-Message = Join | Start | Halt | Ended | PassSignal | Stop | Finish
+Message = Join | Start | Halt | Ended | Beacon | PassSignal | Stop | Finish
 
 _KINDS: dict[str, type[Message]] = {
-    kind.__name__: kind for kind in (Join, Start, Halt, Ended, PassSignal, Stop, Finish)
+    kind.__name__: kind
+    for kind in (Join, Start, Halt, Ended, Beacon, PassSignal, Stop, Finish)
 }
 
 

@@ -54,7 +54,7 @@ class Observer:
         os.close(writing)
         keep = (self._listener.fileno(), reading)
         words = [*self._words, "--mlflow", *map(str, keep)]
-        self._process = children.start_beside(words, keep)
+        self._process = children.start_below(words, keep)
         os.close(reading)
         self._listener.close()
 

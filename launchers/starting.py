@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hpcplat.allocation import RankPlacement, rank_variables
 from hpcplat.launchplan import LaunchPlan
+from hpcplat.pulse import PulseBoard
 from launchers import arguments, children
 from launchers.loop import Loop
 from launchers.messages import Start
@@ -43,6 +44,7 @@ class Starter:
     ) -> None:
         self._loop, self._plan, self._place = loop, plan, place
         self._environ = dict(environ)
+        self.board = PulseBoard(plan.ranks_per_node)
         self._waiting: Callable[[], None] | None = None
         self._warm: WarmProcess | None = None
         if plan.warm and python_run(plan.argv):
@@ -61,6 +63,7 @@ class Starter:
 
     def start(self, order: Start) -> list[Started]:
         """Start the ranks of an order."""
+        self.board.clear()
         ranks = [
             self._rank(order, local, number) for local, number in enumerate(order.ranks)
         ]
@@ -90,7 +93,8 @@ class Starter:
         return children.Rank(number, process, log)
 
     def _rank(self, order: Start, local: int, number: int) -> RankStart:
-        placement = _placement(self._plan, self._place, order, local, number)
+        pulse = Path(self.board.path)
+        placement = _placement(self._plan, self._place, order, local, number, pulse)
         environment = {**self._environ, **rank_variables(placement)}
         if order.agent_store:
             environment |= _agent_store(order)
@@ -132,6 +136,7 @@ def _placement(
     order: Start,
     local: int,
     number: int,
+    pulse: Path,
 ) -> RankPlacement:
     return RankPlacement(
         rank=number,
@@ -147,6 +152,7 @@ def _placement(
         job_key=plan.key,
         array_index=place.task,
         cpus_per_task=plan.cpus_per_task,
+        pulse=pulse,
     )
 
 

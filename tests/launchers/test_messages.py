@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from hpcplat.errors import InvalidError
 from launchers.messages import (
+    Beacon,
     Ended,
     Finish,
     Halt,
@@ -29,6 +30,7 @@ from launchers.messages import (
         Stop(1.5),
         Finish(3),
         Halt(2),
+        Beacon(1, (0, 1), (7, 7), (1, 1), (0.25, 0.5), ("S", "T")),
     ],
 )
 def test_messages_are_one_line_and_read_back(message: Message) -> None:
