@@ -7,10 +7,13 @@ import tempfile
 from pathlib import Path
 
 
-def write_whole(path: Path, content: bytes | str, mode: int = 0o644) -> None:
+def write_whole(
+    path: Path, content: bytes | str, mode: int = 0o644, *, durable: bool = True
+) -> None:
     """Write ``path`` so that readers see the old content or the new, never a part.
 
-    The parent folder must exist; ``mode`` is set exactly, whatever the umask.
+    The parent folder must exist; ``mode`` is set exactly, whatever the umask. What
+    need not outlive a power cut is not ``durable``: it costs no wait for the disk.
     """
     data = content.encode() if isinstance(content, str) else content
     handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -19,12 +22,14 @@ def write_whole(path: Path, content: bytes | str, mode: int = 0o644) -> None:
             os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
+            if durable:
+                os.fsync(file.fileno())
+        Path(aside).replace(path)
     except BaseException:  # a full disk or Ctrl-C: leave no half file behind
         Path(aside).unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 import time
 from typing import Final
 
@@ -16,7 +16,7 @@ KEY_PATTERN: Final = re.compile(r"hpc-([0-9a-hjkmnp-tv-z]{16})-(\d{1,6})-(\d{1,6
 def new_job_id(milliseconds: int | None = None) -> str:
     """Return 16 characters that sort by the time of their making."""
     now = time.time_ns() // 1_000_000 if milliseconds is None else milliseconds
-    chance = secrets.randbits(5 * _RANDOM_DIGITS)
+    chance = int.from_bytes(os.urandom(5)) & ((1 << 5 * _RANDOM_DIGITS) - 1)
     return _spell(now, _TIME_DIGITS) + _spell(chance, _RANDOM_DIGITS)
 
 

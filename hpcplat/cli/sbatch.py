@@ -90,7 +90,12 @@ def _track(real: str, call: Call) -> int:
     marked = [] if call.request.has("comment") else [f"--comment={key}"]
     settings = read_settings()
     spool = Spool(settings.data / SPOOL)
-    journal = Journal(opening(call, key, os.environ), spool, service(settings))
+    journal = Journal(
+        opening(call, key, os.environ),
+        spool,
+        service(settings),
+        waits=call.request.has("wait"),
+    )
     try:
         warning = journal.announced()
     except HpcplatError as error:  # a quota: said as sbatch says what Slurm refuses

@@ -59,7 +59,7 @@ class SiteService:
             answer = connection.getresponse()
             status, content = answer.status, answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise UnavailableError(f"hpcplat does not answer ({error}).") from error
+            raise UnavailableError(f"The service does not answer ({error}).") from error
         finally:
             connection.close()
         if status >= 300:
@@ -83,7 +83,7 @@ def _error(status: int, content: bytes) -> ForbiddenError | UnavailableError:
         problem = json.loads(content)
         what, remedy = str(problem["detail"]), str(problem.get("remedy", ""))
     except (ValueError, TypeError, KeyError):
-        what, remedy = f"hpcplat answered {status}.", ""
+        what, remedy = f"The service answered {status}.", ""
     if status == 403:
         return ForbiddenError(what, remedy)
     return UnavailableError(what, remedy)

@@ -22,7 +22,8 @@ class Spool:
     def write(self, record: Mapping[str, Any]) -> None:
         """Keep a record, in place of an earlier one with the same key."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(self._path(record["key"]), json.dumps(record), PRIVATE)
+        path = self._path(record["key"])
+        write_whole(path, json.dumps(record), PRIVATE, durable=False)
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield what is kept, oldest first; a file that is gone meanwhile is skipped."""

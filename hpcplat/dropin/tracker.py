@@ -36,9 +36,15 @@ class Journal:
     """
 
     def __init__(
-        self, record: Mapping[str, Any], spool: Spool, service: Service | None
+        self,
+        record: Mapping[str, Any],
+        spool: Spool,
+        service: Service | None,
+        *,
+        waits: bool = False,
     ) -> None:
         self.record = dict(record)
+        self._waits = waits
         self._spool = spool
         self._service = service
         self._accepted: Accepted | None = None
@@ -63,7 +69,8 @@ class Journal:
     def accepted(self, answer: Accepted) -> None:
         """Note the job's number, the moment it is known."""
         self._accepted = answer
-        self._tell(None)
+        if self._waits:  # the end may be days away
+            self._tell(None)
 
     def ended(self, status: int) -> None:
         """Note how sbatch ended; of a job that was refused nothing is kept."""
