@@ -233,6 +233,14 @@ class Client:
         """Make a bearer token for yourself; ``token`` is shown this once."""
         return self._mapping("POST", "/tokens", json={"label": label, "days": days})
 
+    def tokens(self) -> list[dict[str, Any]]:
+        """Return your tokens, never their values."""
+        return list(self._mapping("GET", "/tokens")["tokens"])
+
+    def revoke_token(self, token_id: str) -> None:
+        """End a token of yours."""
+        self._request("DELETE", f"/tokens/{quote(token_id, safe='')}")
+
     def _mapping(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401
         return _mapping_of(self._request(method, path, **options))
 

@@ -83,8 +83,15 @@ class EmbeddedTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Hand a request to the app; returns as soon as the answer begins."""
+        return self.handle_request_of(request, self._uid)
+
+    def handle_request_of(
+        self, request: httpx.Request, uid: int | None
+    ) -> httpx.Response:
+        """Hand a request to the app as that Unix user's; None: nobody says whose."""
         exchange = _Exchange(request.read())
-        scope = _scope(request, {**self._state, "peer": LocalPeer(self._uid)})
+        peer = {} if uid is None else {"peer": LocalPeer(uid)}
+        scope = _scope(request, {**self._state, **peer})
         running = self._portal.start_task_soon(exchange.run, self._app, scope)
         start = exchange.next(running)
         if start is None:
@@ -175,7 +182,7 @@ class _Lifespan:
         await self._to_app[0].send({"type": "lifespan.startup"})
         answer = await self._from_app[1].receive()
         if answer["type"] != "lifespan.startup.complete":
-            await self._tasks.__aexit__(None, None, None)
+            await self._end()
             raise UnavailableError("The service did not start.", "See its log.")
 
     async def _run(self) -> None:
@@ -184,6 +191,9 @@ class _Lifespan:
     async def __aexit__(self, *error: object) -> None:
         await self._to_app[0].send({"type": "lifespan.shutdown"})
         await self._from_app[1].receive()
+        await self._end()
+
+    async def _end(self) -> None:
         await self._tasks.__aexit__(None, None, None)
         for stream in (*self._to_app, *self._from_app):
             stream.close()

@@ -37,6 +37,7 @@ from server.submission import Pace, Submitter
 
 logger = logging.getLogger("hpcplat.service")
 
+LAST_LOOK: Final = 2.0  # seconds that the end waits for a question to Slurm
 FRESH_ENOUGH: Final = 1.0  # seconds that an embedded service believes its rows
 
 
@@ -107,7 +108,7 @@ class Service:
         self._nudged.set()
         self.submitter.stop()
         if self._loop is not None:
-            self._loop.join()
+            self._loop.join(LAST_LOOK)
         self.is_running = False
         try:
             self.reconciler.give_up()

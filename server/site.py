@@ -13,6 +13,7 @@ from hpcplat.slurm.scheduler import Health, Node, Partition, Scheduler
 
 FRESH_SECONDS: Final = 10.0
 STALE_SECONDS: Final = 600.0  # of facts that are used while Slurm does not answer
+RETRY_SECONDS: Final = 5.0  # after a failure; who asks meanwhile need not wait for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Site:
         self._clock = clock
         self._lock = threading.Lock()
         self._facts: tuple[float, Facts] | None = None
+        self._failure: tuple[float, UnavailableError] | None = None
         self._health: tuple[float, Health] | None = None
 
     @property
@@ -81,18 +83,26 @@ class Site:
         known = self._facts
         if known is not None and known is not seen:
             return known[1]  # somebody else asked while we waited
+        if self._failure and self._clock() - self._failure[0] < RETRY_SECONDS:
+            return self._older(known, self._failure[1])
         try:
             facts = Facts(
                 self.scheduler.nodes(),
                 self.scheduler.partitions(),
                 self.scheduler.config(),
             )
-        except UnavailableError:
-            if known is None or self._clock() - known[0] > STALE_SECONDS:
-                raise
-            return known[1]
+        except UnavailableError as error:
+            self._failure = (self._clock(), error)
+            return self._older(known, error)
         self._facts = (self._clock(), facts)
         return facts
+
+    def _older(
+        self, known: tuple[float, Facts] | None, error: UnavailableError
+    ) -> Facts:
+        if known is None or self._clock() - known[0] > STALE_SECONDS:
+            raise UnavailableError(error.what, error.remedy) from error
+        return known[1]
 
 
 def _number(text: str, default: int) -> int:

@@ -148,6 +148,7 @@ class Submitter:
         self._wake = threading.Condition()
         self._stopping = False
         self._queued = False
+        self._busy = 0
         self._threads: list[threading.Thread] = []
 
     def start(self, workers: int = 2) -> None:
@@ -160,13 +161,16 @@ class Submitter:
             thread.start()
             self._threads.append(thread)
 
-    def stop(self) -> None:
-        """Let each worker end what it has in hand, and wait for it."""
+    def stop(self, patience: float = 10.0) -> None:
+        """Let each worker end what it has in hand, and wait some seconds for it.
+
+        An sbatch that takes longer is left to itself: its row is claimed, and whoever
+        comes next settles it as after a crash.
+        """
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
-        for thread in self._threads:
-            thread.join()
+            self._wake.wait_for(lambda: self._busy == 0, patience)
         self._threads.clear()
 
     def wake(self) -> None:
@@ -224,9 +228,16 @@ class Submitter:
                 logger.exception("the database does not take the outcome; trying again")
                 time.sleep(DATABASE_PAUSE)
                 continue
+            self._count(last, work)
             last = (work, self.send(work)) if work is not None else None
             if last is None and not self._rest():
                 return
+
+    def _count(self, last: object, work: object) -> None:
+        """Keep the number of workers that have something in hand."""
+        with self._wake:
+            self._busy += (work is not None) - (last is not None)
+            self._wake.notify_all()
 
     def _rest(self) -> bool:
         """Wait until something is due; False when the service stops."""
