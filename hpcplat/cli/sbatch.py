@@ -37,9 +37,10 @@ def main(words: list[str]) -> int:
         return _install(words[1:])
     if words in (["-h"], ["--help"]):
         print(HELP)
-    real = str(shim.real_sbatch(os.environ.get("PATH", "")))
+    callers = shim.callers()
+    real = str(shim.real_sbatch(os.environ.get("PATH", ""), callers))
     stdin = _StandardInput()
-    call = None if shim.called_by_ourselves() else _read(words, real, stdin)
+    call = None if callers else _read(words, real, stdin)
     if call is not None:
         return _track(real, call)
     if stdin.content is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -49,11 +49,22 @@ def is_shim(path: Path) -> bool:
         return False
 
 
-def real_sbatch(search_path: str) -> Path:
-    """Return the first sbatch on PATH that is no shim of ours."""
+def real_sbatch(search_path: str, callers: Sequence[str] = ()) -> Path:
+    """Return the first sbatch on PATH that is no shim of ours, nor called us already.
+
+    ``callers`` are the PATHs of the drop-ins above this process, outermost first: what
+    each of them ran is a site's wrapper, which called sbatch by its name.
+    """
+    used: set[Path] = set()
+    for path in callers:
+        used |= {_next_sbatch(path, used)}
+    return _next_sbatch(search_path, used)
+
+
+def _next_sbatch(search_path: str, used: set[Path]) -> Path:
     for path in _programs("sbatch", search_path):
-        if not is_shim(path):
-            return path
+        if path.resolve() not in used and not is_shim(path):
+            return path.resolve()
     raise UnavailableError(
         "The real sbatch is not on PATH.", "Install Slurm's commands, or load them."
     )
@@ -71,22 +82,24 @@ def _programs(name: str, search_path: str) -> Iterator[Path]:
             yield path
 
 
-def called_by_ourselves(process: int | None = None) -> bool:
-    """Tell whether a drop-in of ours runs above this process.
+def callers(process: int | None = None) -> list[str]:
+    """Return the PATHs of the drop-ins that run above this process, outermost first.
 
-    So it is where the "real" sbatch is a site's wrapper that calls sbatch by its
-    name: the second call must go to the next sbatch, not track the job twice. The
-    process tree is asked, not a variable: a variable would enter the job's
+    There is one where the "real" sbatch is a site's wrapper that calls sbatch by its
+    name: the second call must go on to the next sbatch, and not track the job twice.
+    The process tree is asked, not a variable: a variable would enter the job's
     environment and blind the jobs that the job submits.
     """
+    found: list[str] = []
     parent = os.getppid() if process is None else process
     while parent > 1:
-        words, parent = _process(parent)
+        words, above = _process(parent)
         if "hpcplat.cli.main" in words and "sbatch" in words:
-            return True
+            found.insert(0, _search_path_of(parent))
         if words[:1] and words[0].endswith("slurmstepd"):
-            return False
-    return False
+            break
+        parent = above
+    return found
 
 
 def _process(number: int) -> tuple[list[str], int]:
@@ -98,3 +111,12 @@ def _process(number: int) -> tuple[list[str], int]:
     except OSError:
         return [], 0
     return words, int(status.rpartition(")")[2].split()[1])
+
+
+def _search_path_of(number: int) -> str:
+    try:
+        block = (Path("/proc") / str(number) / "environ").read_bytes()
+    except OSError:
+        return ""
+    entries = block.decode(errors="replace").split("\0")
+    return next((e[len("PATH=") :] for e in entries if e.startswith("PATH=")), "")
