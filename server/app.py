@@ -37,6 +37,7 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     for status, (_, title) in problems.TITLES.items()
     if status not in {405, 500}
 }
+PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 REQUEST_SCHEMAS: Final = [
     (model, "validation") for model in (*jobs.SCHEMAS, *sbatch.SCHEMAS)
 ]
@@ -119,5 +120,15 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         components.setdefault("schemas", {}).update(definitions["$defs"])
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]
+        _name_problems(document)
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _name_problems(document: dict[str, Any]) -> None:
+    """Give problem documents their own media type; FastAPI knows the route's only."""
+    for path in document["paths"].values():
+        for operation in path.values():
+            for answer in operation.get("responses", {}).values():
+                if problems.MEDIA_TYPE in answer.get("content", {}):
+                    answer["content"] = {problems.MEDIA_TYPE: {"schema": PROBLEM}}

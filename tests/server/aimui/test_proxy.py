@@ -196,6 +196,8 @@ def test_workspaces_are_listed(alice: TestClient, sees: dict[str, bool]) -> None
     for name in list(sees)[1:]:
         del sees[name]
     assert alice.get("/aim/").headers["location"] == "/aim/team/"
+    del sees["team"]
+    assert "http-equiv" in alice.get("/aim/").text
 
 
 def test_what_is_not_there_yet_is_said(alice: TestClient) -> None:
