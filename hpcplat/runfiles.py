@@ -16,6 +16,7 @@ from hpcplat.jobs.spec import JobSpec
 from hpcplat.launchplan import LaunchPlan
 from hpcplat.parallel import places_as_json, rank_map
 from hpcplat.runfolder import PRIVATE_FILE, RunFolder
+from hpcplat.settings import DATASETS
 from hpcplat.sitepolicy import SitePolicy
 
 PUBLIC_FILE: Final = 0o644
@@ -88,7 +89,7 @@ def launch_plan(
         cpus_per_task=spec.resources.cpus_per_task,
         argv=rank_argv(spec, folder, policy),
         folder=environment.folder,
-        variables=environment.variables,
+        variables={**_site_variables(policy), **environment.variables},
         secrets=environment.secrets,
         outputs=spec.outputs,
         grace=spec.recovery.grace.total_seconds(),
@@ -98,8 +99,15 @@ def launch_plan(
         max_failures=spec.recovery.max_failures,
         warm=WARM_MODULES if _is_ours(spec) else (),
         agent_store=_is_ours(spec),
+        copies=_is_ours(spec)
+        and spec.requeues
+        and spec.recovery.memory_copies_every > 0,
         final_codes=(ExitCode.MENDABLE,) if spec.preset else (),
     )
+
+
+def _site_variables(policy: SitePolicy) -> dict[str, str]:
+    return {} if policy.datasets is None else {DATASETS: policy.datasets}
 
 
 def _is_ours(spec: JobSpec) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from hpcplat.jobs import parse_file
+from hpcplat.jobs.complaints import spec_error
 from hpcplat.jobs.fields import Count, PathText, Record, TimeLimit, Word
 
 
@@ -36,7 +39,22 @@ class SitePolicy(Record):
     conda_setup: PathText | None = Field(
         default=None, description="The conda.sh to source; else `conda` from PATH."
     )
+    datasets: PathText | None = Field(
+        default=None,
+        description="The folder of all datasets; jobs see it as HPCPLAT_DATASETS.",
+    )
     key_in_name: bool = Field(
         default=False,
         description="Add the key to the job's name, for accounting without comments.",
     )
+
+
+def read_policy(path: Path) -> SitePolicy:
+    """Return the policy in a YAML or JSON file; SpecError names each faulty field.
+
+    Raises NotFoundError when the file is not there.
+    """
+    try:
+        return SitePolicy.model_validate(parse_file(path))
+    except ValidationError as error:
+        raise spec_error(error, SitePolicy) from error

@@ -13,7 +13,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.concurrency import run_in_threadpool
 
 from hpcplat.settings import Settings, own_environment
-from hpcplat.sitepolicy import SitePolicy
+from hpcplat.sitepolicy import SitePolicy, read_policy
 from hpcplat.slurm.commandline import CommandLine
 from hpcplat.slurm.scheduler import Scheduler
 from server import problems
@@ -101,7 +101,11 @@ def make_service(
 
 
 def _policy(settings: Settings) -> SitePolicy:
-    return SitePolicy()
+    """Return the site's policy: its file, or what fits most sites."""
+    policy = SitePolicy() if settings.policy is None else read_policy(settings.policy)
+    if policy.datasets is not None:
+        return policy
+    return policy.model_copy(update={"datasets": str(settings.datasets)})
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from hpcplat.runfolder import RunFolder
 from server import auth
 from server.admission import admit
 from server.auth import Principal
+from server.datasets import with_dataset_pinned
 from server.ids import new_job_id
 from server.preparation import array_chunks
 from server.problems import FieldsError
@@ -82,7 +83,7 @@ def read_bulk(content: bytes, largest: int) -> BulkRequest:
 
 def admitted(service: Service, request: JobRequest) -> Admitted:
     """Check a request against the cluster; raises FieldsError or UnavailableError."""
-    spec = request.spec
+    spec = with_dataset_pinned(request.spec, service.policy.datasets)
     facts = service.site.facts()
     partition = admit(spec, facts)
     missing = sorted(set(secret_names(spec)) - set(request.secrets))
