@@ -163,11 +163,12 @@ class ArrayWriter:
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Append rows of the array's shape and type."""
-        if rows.shape[1:] != self._format.row_shape:
+        given = rows.dtype.newbyteorder("<"), rows.shape[1:]
+        if given != (self._format.dtype, self._format.row_shape):
             raise InvalidError(
-                f"Rows of shape {rows.shape[1:]} do not fit in {self._folder.name} "
-                f"({self._format.row_shape}).",
-                "Give all rows one shape.",
+                f"Rows of {rows.dtype} {rows.shape[1:]} do not fit in "
+                f"{self._folder.name} ({self._format.dtype} {self._format.row_shape}).",
+                "Give all rows one type and shape.",
             )
         data = np.ascontiguousarray(rows, dtype=self._format.dtype)
         size = len(self._block)

@@ -12,7 +12,13 @@ from typing import Any
 
 from hpcplat.datasets.array import DECODED_BYTES, Array
 from hpcplat.datasets.damage import DamagedError
-from hpcplat.datasets.manifest import FILE_NAME, Manifest, SplitSchema, read_manifest
+from hpcplat.datasets.manifest import (
+    FILE_NAME,
+    ArraySchema,
+    Manifest,
+    SplitSchema,
+    read_manifest,
+)
 from hpcplat.datasets.store import locate
 from hpcplat.errors import NotFoundError
 
@@ -25,7 +31,8 @@ class Split:
         self.name = name
         self.samples = schema.samples
         self._arrays = {
-            array: version.open_array(f"{name}/{array}") for array in schema.arrays
+            array: _checked(version.open_array(f"{name}/{array}"), known)
+            for array, known in schema.arrays.items()
         }
 
     @property
@@ -103,6 +110,16 @@ class DatasetVersion:
             memory_bytes=self._memory_bytes,
             threads=self._threads,
         )
+
+
+def _checked(array: Array, known: ArraySchema) -> Array:
+    """Refuse an array whose own description is not that of the manifest."""
+    if (array.dtype.name, array.shape) != (known.dtype, known.shape):
+        raise DamagedError.of(
+            array.folder,
+            f"is {array.dtype.name} {array.shape} instead of {known.dtype} {known.shape}",
+        )
+    return array
 
 
 def _reopen(folder: Path, memory_bytes: int, threads: int | None) -> DatasetVersion:

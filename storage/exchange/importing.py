@@ -78,7 +78,7 @@ def import_zarr(folder: Path, wanted: Wanted, target: Target) -> Manifest:
     arrays = (
         dict(found.arrays()) if isinstance(found, zarr.Group) else {"values": found}
     )
-    lengths = {len(array) for array in arrays.values()}
+    lengths = {array.shape[0] if array.shape else 0 for array in arrays.values()}
     if len(lengths) != 1:
         raise InvalidError(
             f"The arrays of {folder} differ in length.", "Give one of them alone."

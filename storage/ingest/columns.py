@@ -115,11 +115,10 @@ class ColumnRecipe:
 
 def _agreed(parts: Sequence[Part]) -> Sequence[str]:
     for part in parts:
-        if part.arrays != parts[0].arrays:
+        if part.types != parts[0].types:
             raise InvalidError(
-                f"One source has the columns {', '.join(part.arrays)}, another "
-                f"{', '.join(parts[0].arrays)}.",
-                "Name those that all have with --column.",
+                f"One source has the columns {part.types}, another {parts[0].types}.",
+                "Give all one type and shape, or choose columns with --column.",
             )
     return parts[0].arrays
 

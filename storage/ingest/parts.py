@@ -136,6 +136,11 @@ class Part:
         """Names of the arrays; a part without samples has none."""
         return [name for name in self._types if name != NAMES]
 
+    @property
+    def types(self) -> Mapping[str, object]:
+        """Type and row shape of each array."""
+        return {name: self._types[name] for name in self.arrays}
+
     def array(self, name: str) -> Values:
         """Map an array: shape (n, …)."""
         kind, row_shape = self._types[name]

@@ -35,6 +35,8 @@ def test_rows_of_another_shape_are_refused(tmp_path: Path) -> None:
     writer = ArrayWriter(tmp_path / "a", np.dtype(np.uint8), (2, 2))
     with pytest.raises(InvalidError, match="do not fit"):
         writer.append(np.zeros((3, 2, 1), np.uint8))
+    with pytest.raises(InvalidError, match="do not fit"):  # never rounded in silence
+        writer.append(np.zeros((3, 2, 2), np.float32))
 
 
 @given(row_bytes=st.integers(1, 2**20))
