@@ -152,6 +152,10 @@ def reaching(path: str) -> Iterator[None]:
             f"The source {name} is gone.",
             "Put it back and run the command again: it goes on where it stopped.",
         ) from error
+    except ImportError as error:  # fsspec has the system's library loaded when needed
+        raise UnavailableError(
+            f"The source {name} cannot be read ({error}).", "Install that library."
+        ) from error
     except (EOFError, gzip.BadGzipFile) as error:
         raise InvalidError(
             f"The source {name} is cut short or damaged ({error}).", "Fetch it again."
