@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 
 from hpcplat.cluster import Cluster
 from hpcplat.slurm.commandline import CommandLine
-from hpcplat.slurm.scheduler import LiveJob, Scheduler, Submission
+from hpcplat.slurm.scheduler import LiveJob, PastJob, Scheduler, Submission
 from hpcplat.slurm.states import may_come_back
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.matrix]
@@ -31,6 +31,19 @@ def _wait(
         time.sleep(0.2)
 
 
+def _both_attempts(
+    scheduler: Scheduler, since: datetime, job_id: int
+) -> Sequence[PastJob]:
+    """Accounting lags: wait until it knows that the job runs again."""
+    end = time.monotonic() + 60
+    while True:
+        past = scheduler.history(since, [job_id])
+        if len(past) == 2 and past[1].started is not None:
+            return past
+        assert time.monotonic() < end, past
+        time.sleep(0.2)
+
+
 def test_a_job_outlives_its_node(
     fresh_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
@@ -38,9 +51,10 @@ def test_a_job_outlives_its_node(
     environ = os.environ | cluster.environment()
     scheduler = CommandLine(cluster.folder.slurm_conf, environ=environ)
     since = datetime.now(UTC) - timedelta(minutes=5)
-    script = (
-        "#!/bin/bash\n#SBATCH --output=/dev/null\nsrun sleep 300 > /dev/null 2>&1\n"
-    )
+    # The script outlives its step: ended by itself, the job would be FAILED before
+    # anybody could tell Slurm of the node.
+    step = "srun sleep 300 > /dev/null 2>&1 & sleep 300"
+    script = f"#!/bin/bash\n#SBATCH --output=/dev/null\n{step}\n"
     options = ("--nodes=2", "--gres=gpu:h100:4", "--requeue", "--time=10")
     job_id = scheduler.submit(Submission(script, str(tmp_path), options)).job_id
 
@@ -61,7 +75,7 @@ def test_a_job_outlives_its_node(
     assert dead not in again.nodes
     assert (len(again.nodes), again.gpus, again.restarts) == (2, 8, 1)
 
-    lost, now = scheduler.history(since, [job_id])
+    lost, now = _both_attempts(scheduler, since, job_id)
     assert str(lost.state) == "NODE_FAIL"
     assert may_come_back(lost.state)
     assert (lost.nodes, lost.submitted) == (first.nodes, first.submitted)
