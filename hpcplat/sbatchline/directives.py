@@ -16,10 +16,12 @@ _NEXT_COMPONENT = ("hetjob", "packjob")
 _QUOTED = r"""
     "(?P<double>(?:\\.|[^"\\])*)"
   | '(?P<single>(?:\\.|[^'\\])*)'
-  | (?P<bare>(?:\\.|[^\s\#"'\\])+)
+  | (?P<bare>(?:\\(?:\S|[ ])|[^\s\#"'\\])+)
 """
 _PIECE = re.compile(_QUOTED, re.VERBOSE)
-_WORD = re.compile("(?:" + re.sub(r"\?P<\w+>", "?:", _QUOTED) + ")+", re.VERBOSE)
+_WORD = re.compile(
+    "(?:" + re.sub(r"\?P<\w+>", "?:", _QUOTED) + r")+(?:\\(?=\s|\Z))?", re.VERBOSE
+)
 _ESCAPED = re.compile(r"\\(.)")
 
 
@@ -66,7 +68,8 @@ def split_words(line: str, number: int) -> Iterator[str]:
     """Yield the words of a line: quotes group, a backslash escapes, ``#`` ends it.
 
     Unlike in a shell, ``#`` ends it in the middle of a word too, a backslash escapes
-    inside single quotes as well, and an empty word ("") ends the line.
+    inside single quotes as well, one ahead of a tab is dropped, and an empty word ("")
+    ends the line. (Before 24.05 one ahead of a blank was dropped too.)
     """
     rest = line.strip()
     while rest and not rest.startswith("#"):

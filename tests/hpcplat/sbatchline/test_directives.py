@@ -24,6 +24,8 @@ from hpcplat.sbatchline.directives import parse_script, split_words
         ('--comment "" -H', ["--comment"]),
         ("\t-H\t-v  ", ["-H", "-v"]),
         (r"-J x\y", ["-J", "xy"]),
+        ("-J x\\\t-H", ["-J", "x", "-H"]),
+        ("-J \\\t-H", ["-J"]),
         ("", []),
     ],
 )
