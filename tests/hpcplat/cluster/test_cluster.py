@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -66,12 +67,11 @@ def eventually(is_so: Callable[[], bool], limit: float = 60.0) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return a folder that every Unix user can enter and write to."""
-    for parent in (tmp_path.parent, tmp_path.parent.parent):
-        parent.chmod(0o755)
-    tmp_path.chmod(0o777)
-    return tmp_path
+def folder() -> Iterator[Path]:
+    """Return a folder that every Unix user can enter and write to; tmp_path is not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
 
 
 @pytest.fixture

@@ -69,8 +69,8 @@ def test_a_file_in_the_place_of_the_folder(spec: ClusterSpec) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has no other users")
-def test_a_folder_that_others_cannot_enter(tmp_path: Path) -> None:
-    closed = tmp_path / "closed"
+def test_a_folder_that_others_cannot_enter(spec: ClusterSpec) -> None:
+    closed = spec.folder
     closed.mkdir(mode=0o700)
     with pytest.raises(InvalidError, match=f"{closed} has mode 700"):
         up(ClusterSpec(folder=closed / "c"))
