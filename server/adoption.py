@@ -31,7 +31,6 @@ from hpcplat.sbatchline.directives import parse_script
 from hpcplat.sbatchline.precedence import Request, from_environment, request
 from hpcplat.sbatchline.specs import imported
 from hpcplat.slurm.scheduler import LiveJob, PastJob
-from server import auth
 from server.auth import Principal
 from server.intake import DEFAULT_WORKSPACE
 from server.queries import jobs, people, submissions
@@ -101,11 +100,6 @@ def read(model: type[Model], content: bytes) -> Model:
         return model.model_validate_json(content)
     except ValidationError as error:
         raise spec_error(error, model) from error
-
-
-def announced(service: Service, principal: Principal) -> None:
-    """Say whether the person may submit at all; raises ForbiddenError if not."""
-    auth.may_submit(principal, service.identity)
 
 
 def adopted(

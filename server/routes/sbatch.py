@@ -35,10 +35,12 @@ def body_of(model: type[BaseModel]) -> dict[str, Any]:
     summary="Ask before sbatch runs",
     openapi_extra=body_of(SbatchCall),
 )
-def announce(serving: Serving, asking: Asking, content: Body) -> None:
-    """Say whether the job may be submitted: 204, or the reason why not."""
+def announce(_asking: Asking, content: Body) -> None:
+    """Say whether the job may be submitted: 204, or the reason why not.
+
+    Whoever is known may: sbatch runs as the person, under Slurm's own limits.
+    """
     adoption.read(SbatchCall, content)
-    adoption.announced(serving, asking)
 
 
 @router.post(
