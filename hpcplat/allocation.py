@@ -19,6 +19,7 @@ RUN_FOLDER: Final = "HPCPLAT_RUN_FOLDER"
 ATTEMPT: Final = "HPCPLAT_ATTEMPT"
 GENERATION: Final = "HPCPLAT_GENERATION"
 JOB_KEY: Final = "HPCPLAT_JOB_KEY"
+KEEPER: Final = "HPCPLAT_KEEPER"
 PULSE: Final = "HPCPLAT_PULSE"
 ARRAY_INDEX: Final = "HPCPLAT_ARRAY_INDEX"
 # Slurm's own name of a task's index. A rank sees the index that was asked for, also
@@ -30,13 +31,15 @@ SLURM_ARRAY_INDEX: Final = "SLURM_ARRAY_TASK_ID"
 class NodePlace:
     """What an agent knows: its job, its node, and the place of both.
 
-    ``node_index`` counts the job's nodes from 0.
+    ``node_index`` counts the job's nodes from 0. ``switch`` is its leaf switch where
+    Slurm knows the topology (SLURM_TOPOLOGY_ADDR less the node), else empty.
     """
 
     job_id: int
     node: str
     node_index: int
     node_count: int
+    switch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ class RankPlacement:
     """What a rank knows: itself, the world, where to meet, and its run folder.
 
     ``generation`` counts starts of the ranks within one attempt, from 0. ``pulse`` is
-    where the agent looks for the rank's pulse (hpcplat.pulse).
+    where the agent looks for the rank's pulse (hpcplat.pulse), ``keeper`` the name of the
+    socket of the node's keeper of copies in memory; None without one.
     """
 
     rank: int
@@ -61,6 +65,7 @@ class RankPlacement:
     array_index: int | None = None
     cpus_per_task: int = 1
     pulse: Path | None = None
+    keeper: str | None = None
 
 
 def environment() -> dict[str, str]:
@@ -76,6 +81,7 @@ def node_place(environ: Mapping[str, str] = os.environ) -> NodePlace:
             node=environ["SLURMD_NODENAME"],
             node_index=int(environ.get("SLURM_NODEID", "0")),
             node_count=int(environ.get("SLURM_STEP_NUM_NODES", "1")),
+            switch=environ.get("SLURM_TOPOLOGY_ADDR", "").rpartition(".")[0],
         )
     except KeyError as error:
         raise NotFoundError(
@@ -102,12 +108,36 @@ def rank_placement(environ: Mapping[str, str] = os.environ) -> RankPlacement:
             job_key=environ[JOB_KEY],
             array_index=None if index is None else int(index),
             pulse=None if pulse is None else Path(pulse),
+            keeper=environ.get(KEEPER),
         )
     except KeyError as error:
         raise NotFoundError(
             f"{error.args[0]} is not set: this process is no rank of an hpcplat job.",
             "Submit it with hpcplat.",
         ) from error
+
+
+def placement_outside(
+    folder: RunFolder, environ: Mapping[str, str] = os.environ
+) -> RankPlacement:
+    """Return the placement of a process that hpcplat has not started.
+
+    A process alone, or one of torchrun's, on one node.
+    """
+    world = environ.get("WORLD_SIZE", "1")
+    return RankPlacement(
+        rank=int(environ.get("RANK", "0")),
+        world_size=int(world),
+        local_rank=int(environ.get("LOCAL_RANK", "0")),
+        local_world_size=int(environ.get("LOCAL_WORLD_SIZE", world)),
+        node_rank=0,
+        master_address=environ.get("MASTER_ADDR", "127.0.0.1"),
+        master_port=int(environ.get("MASTER_PORT", "0")),
+        run_folder=folder,
+        attempt=1,
+        generation=0,
+        job_key="outside",
+    )
 
 
 def rank_variables(place: RankPlacement) -> dict[str, str]:
@@ -133,6 +163,8 @@ def rank_variables(place: RankPlacement) -> dict[str, str]:
     values |= _as_srun_would(place)
     if place.pulse is not None:
         values[PULSE] = place.pulse
+    if place.keeper is not None:
+        values[KEEPER] = place.keeper
     if place.array_index is not None:
         values |= {ARRAY_INDEX: place.array_index, SLURM_ARRAY_INDEX: place.array_index}
     return {name: str(value) for name, value in values.items()}

@@ -28,7 +28,8 @@ class LaunchPlan:
     ``max_failures`` times in a row without a step in between. ``warm`` are modules that
     ranks import: a process that has them forks the ranks. ``agent_store``: the ranks
     meet at torch's store of the coordinator, not at one of rank 0. ``final_codes`` are
-    exit codes of a rank that will not do better the next time.
+    exit codes of a rank that will not do better the next time. ``copies``: ranks keep
+    copies of their state in the memory of their own and of another node.
     """
 
     key: str
@@ -49,6 +50,7 @@ class LaunchPlan:
     warm: tuple[str, ...] = ()
     agent_store: bool = False
     final_codes: tuple[int, ...] = ()
+    copies: bool = False
 
     @property
     def world(self) -> int:

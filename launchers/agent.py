@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,7 @@ from launchers.messages import (
     Ended,
     Finish,
     Halt,
+    Inventory,
     Join,
     Message,
     PassSignal,
@@ -41,6 +43,7 @@ from launchers.messages import (
 )
 from launchers.observing import Observer
 from launchers.ports import free_port
+from launchers.recovery.keeperprocess import KeeperProcess
 from launchers.secrets import secret_values
 from launchers.starting import NotStarted, Starter
 
@@ -67,6 +70,7 @@ class Agent:
         self._awaited: tuple[int, ...] = ()  # ranks that are not started yet
         self._ranks: dict[int, children.Rank] = {}
         self._generation, self._first = -1, 0
+        self._halted: int | None = None  # the generation whose copies are asked for
         self._stopping: Timer | None = None
         self._leaving = False
         self._connection: Connection | None = None
@@ -80,6 +84,9 @@ class Agent:
 
     def join(self, sock: socket.socket, hello: Join) -> None:
         """Introduce ourselves to the coordinator, and wait for its orders."""
+        if self._plan.copies:
+            self._starter.keeper = KeeperProcess(self._loop, hello.word)
+            hello = replace(hello, keeper=self._starter.keeper.port)
         self._connection = Connection(self._loop, sock, self._take, self._cut_off)
         self._connection.send(hello)
         self._beacon()
@@ -138,9 +145,25 @@ class Agent:
 
     def _halt(self, generation: int) -> None:
         """End all ranks at once, to start others: nothing of theirs is waited for."""
+        self._halted = generation
         if generation == self._generation:
             self._drop_awaited()
             self._kill()
+        self._tell_copies()
+
+    def _tell_copies(self) -> None:
+        """Tell what our keeper holds, once none of our ranks can add to it."""
+        keeper, generation = self._starter.keeper, self._halted
+        if keeper is None or generation is None or self._ranks:
+            return
+        self._halted = None
+        keeper.listing(partial(self._inventory, generation))
+
+    def _inventory(self, generation: int, held: Sequence[tuple[int, int]]) -> None:
+        ranks = tuple(rank for rank, _ in held)
+        steps = tuple(step for _, step in held)
+        if self._connection is not None:
+            self._connection.send(Inventory(generation, ranks, steps))
 
     def _drop_awaited(self) -> None:
         """Start no ranks of an order that still waits for the warm process."""
@@ -159,6 +182,7 @@ class Agent:
                 code = children.reap(rank.process)
                 self._guard.release(pid)
                 self._report(rank.number, code, rank.log, stopped=rank.stopped)
+        self._tell_copies()
         if self._leaving and not self._ranks:
             self._loop.stop()
 
@@ -265,6 +289,7 @@ def _hello(node: NodePlace, word: str, via: str, problem: str) -> Join:
         host=socket.gethostname(),
         via=via,
         port=free_port(node.job_id),
+        switch=node.switch,
         problem=problem,
     )
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from hpcplat import eventlog
@@ -34,12 +35,14 @@ from launchers.messages import (
     Ended,
     Finish,
     Halt,
+    Inventory,
     Join,
     Message,
     PassSignal,
     Stop,
 )
-from launchers.ports import own_addresses
+from launchers.ports import listening, own_addresses
+from launchers.recovery.buddies import Held, newest_common, with_copies
 from launchers.recovery.generation import Generation, is_failure
 from launchers.recovery.storeprocess import StoreProcess
 from launchers.recovery.watch import Watch
@@ -60,6 +63,7 @@ class Trouble:
 
     began: float = field(default_factory=time.time)
     is_late: bool = False
+    held: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
 class Coordinator:
@@ -71,7 +75,7 @@ class Coordinator:
         self._loop, self._plan, self._place = loop, plan, place
         self._host = socket.gethostname()
         self._word = randomness.token_hex(16)
-        self._server = _listening()
+        self._server = listening()
         self._step: subprocess.Popen[bytes] | None = None
         self._members: dict[Connection, Member] = {}
         self._generation: Generation | None = None
@@ -121,6 +125,8 @@ class Coordinator:
             self._rank_ended(message)
         elif isinstance(message, Beacon) and connection in self._members:
             self._beacon(connection, message)
+        elif isinstance(message, Inventory) and connection in self._members:
+            self._inventory(connection, message)
         else:  # a stranger, or one that talks out of turn
             connection.close()
 
@@ -165,10 +171,19 @@ class Coordinator:
                 remove(self._place.job.secrets)  # every agent has read it by now
             self._launch(working(self._plan, self._members.values()), 0)
 
-    def _launch(self, places: tuple[Member, ...], number: int) -> None:
-        """Start the ranks at these places."""
+    def _launch(
+        self,
+        places: tuple[Member, ...],
+        number: int,
+        held: Held = MappingProxyType({}),
+        resume: int = -1,
+    ) -> None:
+        """Start the ranks at these places, from the copies of step ``resume`` if any."""
         port = self._store.take() if self._store else None
         orders = starts(self._plan, places, self._host, number, port)
+        if self._plan.copies:
+            members = list(self._members.values())
+            orders = with_copies(orders, members, self._host, held, resume)
         self._generation = Generation(number, places, orders)
         self._watch = Watch(self._plan.world)
         for connection, member in self._members.items():
@@ -267,8 +282,21 @@ class Coordinator:
         """Decide what to do once every rank of the living nodes has ended."""
         if self._trouble is None or now.left(self._nodes()):
             return
+        if not self._trouble.is_late and self._awaits_copies(self._trouble):
+            return
         if now.lost or now.cause() or self._trouble.is_late:
             self._decide(now, self._trouble)
+
+    def _inventory(self, connection: Connection, inventory: Inventory) -> None:
+        now, trouble = self._generation, self._trouble
+        if now is None or trouble is None or inventory.generation != now.number:
+            return
+        node = self._members[connection].join.node
+        trouble.held[node] = tuple(zip(inventory.ranks, inventory.steps, strict=True))
+        self._regroup(now)
+
+    def _awaits_copies(self, trouble: Trouble) -> bool:
+        return self._plan.copies and not self._nodes() <= trouble.held.keys()
 
     def _regroup_late(self, number: int) -> None:
         """Go on without those that did not answer in time."""
@@ -296,6 +324,9 @@ class Coordinator:
             self._end(Verdict(1, reason, node=now.lost[0]))
             return
         self._trouble = None
+        nodes = self._nodes()
+        held = {node: own for node, own in trouble.held.items() if node in nodes}
+        resume = newest_common(held, self._plan.world)
         if self._recovering is None:
             self._recovering = trouble.began
         self._event(
@@ -304,8 +335,9 @@ class Coordinator:
             lost=now.lost,
             generation=now.number + 1,
             began=trouble.began,
+            copies_of_step=resume,
         )
-        self._launch(places, now.number + 1)
+        self._launch(places, now.number + 1, held, resume)
 
     def _is_final(self, first: Ended) -> bool:
         """Whether to start the ranks again would be in vain."""
@@ -437,14 +469,6 @@ def _new_places(now: Generation, places: Sequence[Member]) -> str:
         if old is not new
     ]
     return f"{', '.join(moves) or 'The same nodes'}: the ranks are started again."
-
-
-def _listening() -> socket.socket:
-    """Return a server on a free port, by IPv6 and IPv4 where the host has both."""
-    if socket.has_dualstack_ipv6():
-        family = socket.AF_INET6
-        return socket.create_server(("", 0), family=family, dualstack_ipv6=True)
-    return socket.create_server(("", 0))
 
 
 def main(words: Sequence[str]) -> int:

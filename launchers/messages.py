@@ -14,7 +14,8 @@ class Join:
 
     ``host`` is the machine's own name, ``via`` the address by which the agent reached
     the coordinator, ``port`` a port that was free there. ``problem`` says why the
-    agent can start nothing.
+    agent can start nothing. ``keeper`` is the port of the node's keeper (0: none),
+    ``switch`` the node's place in the network, as far as Slurm knows it.
     """
 
     word: str
@@ -24,6 +25,8 @@ class Join:
     via: str
     port: int
     problem: str = ""
+    keeper: int = 0
+    switch: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,10 @@ class Start:
     ``generation`` counts the starts within an attempt; answers name it, so that news
     of ranks of an earlier start is told apart. ``agent_store``: the master's address is
     that of a store of the coordinator's, which torch need not serve itself.
+
+    ``resume``: go on from the copies of that step in the keepers' memory (-1: from disk).
+    ``sources`` are (rank, address, port) of the keepers that have what this node's has
+    not; ``buddy`` is the keeper that new copies go to.
     """
 
     generation: int
@@ -42,6 +49,9 @@ class Start:
     master_address: str
     master_port: int
     agent_store: bool = False
+    resume: int = -1
+    buddy: tuple[str, int] | tuple[()] = ()
+    sources: tuple[tuple[int, str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,15 @@ class Beacon:
 
 
 @dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a node's keeper holds after its ranks have ended: a copy at each place."""
+
+    generation: int
+    ranks: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PassSignal:
     """Send the ranks a signal, by name (``SIGUSR2``)."""
 
@@ -105,11 +124,11 @@ class Finish:
     code: int
 
 
-Message = Join | Start | Halt | Ended | Beacon | PassSignal | Stop | Finish
+Message = Join | Start | Halt | Ended | Beacon | Inventory | PassSignal | Stop | Finish
 
 _KINDS: dict[str, type[Message]] = {
     kind.__name__: kind
-    for kind in (Join, Start, Halt, Ended, Beacon, PassSignal, Stop, Finish)
+    for kind in (Join, Start, Halt, Ended, Beacon, Inventory, PassSignal, Stop, Finish)
 }
 
 

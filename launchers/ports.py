@@ -56,3 +56,11 @@ def own_addresses() -> tuple[str, ...]:
         except OSError:
             pass  # no way out: a host on its own
     return tuple(dict.fromkeys(names))
+
+
+def listening() -> socket.socket:
+    """Return a server on a free port, by IPv6 and IPv4 where the host has both."""
+    if socket.has_dualstack_ipv6():
+        family = socket.AF_INET6
+        return socket.create_server(("", 0), family=family, dualstack_ipv6=True)
+    return socket.create_server(("", 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcplat.allocation import RankPlacement, rank_variables
@@ -12,6 +12,7 @@ from hpcplat.pulse import PulseBoard
 from launchers import arguments, children
 from launchers.loop import Loop
 from launchers.messages import Start
+from launchers.recovery.keeperprocess import KeeperProcess
 from launchers.warm import RankStart, WarmError, WarmProcess, python_run
 
 
@@ -44,6 +45,7 @@ class Starter:
     ) -> None:
         self._loop, self._plan, self._place = loop, plan, place
         self._environ = dict(environ)
+        self.keeper: KeeperProcess | None = None
         self.board = PulseBoard(plan.ranks_per_node)
         self._waiting: Callable[[], None] | None = None
         self._warm: WarmProcess | None = None
@@ -64,6 +66,8 @@ class Starter:
     def start(self, order: Start) -> list[Started]:
         """Start the ranks of an order."""
         self.board.clear()
+        if self.keeper is not None:
+            self.keeper.start(order)
         ranks = [
             self._rank(order, local, number) for local, number in enumerate(order.ranks)
         ]
@@ -93,8 +97,11 @@ class Starter:
         return children.Rank(number, process, log)
 
     def _rank(self, order: Start, local: int, number: int) -> RankStart:
-        pulse = Path(self.board.path)
-        placement = _placement(self._plan, self._place, order, local, number, pulse)
+        placement = replace(
+            _placement(self._plan, self._place, order, local, number),
+            pulse=Path(self.board.path),
+            keeper=self.keeper.name if self.keeper else None,
+        )
         environment = {**self._environ, **rank_variables(placement)}
         if order.agent_store:
             environment |= _agent_store(order)
@@ -136,7 +143,6 @@ def _placement(
     order: Start,
     local: int,
     number: int,
-    pulse: Path,
 ) -> RankPlacement:
     return RankPlacement(
         rank=number,
@@ -152,7 +158,6 @@ def _placement(
         job_key=plan.key,
         array_index=place.task,
         cpus_per_task=plan.cpus_per_task,
-        pulse=pulse,
     )
 
 

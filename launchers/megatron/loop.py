@@ -15,7 +15,7 @@ from hpcplat.journal import Entry, Journal
 from hpcplat.pulse import Phase, Pulse
 from hpcplat.signals import Asked, RankExit
 from launchers.megatron.cadence import Cadence
-from launchers.megatron.resume import Resumed, resume
+from launchers.megatron.resume import Resumed, resume, resume_from_memory
 from launchers.megatron.state import extras, rng_shards, settle, state_shards
 from launchers.megatron.step import (
     Live,
@@ -25,6 +25,7 @@ from launchers.megatron.step import (
     train_step,
 )
 from launchers.megatron.telemetry import Telemetry
+from launchers.memory import Found, MemoryCopies
 
 # After so many bad steps in a row, or so many returns, something is wrong with the run.
 MOST_BAD_STEPS = 10
@@ -50,6 +51,7 @@ class Loop:
     asked: Asked
     origin: Origin
     pulse: Pulse
+    copies: MemoryCopies
     journal: Journal | None = None
     step: int = 0
     samples: int = 0
@@ -66,6 +68,11 @@ class Loop:
 
     def begin(self) -> None:
         """Go on from the newest whole checkpoint, if there is one."""
+        self.copies.prepare(state_shards(self.live) + rng_shards(self.live.place))
+        copy = resume_from_memory(self.live, self.copies, self.checkpointer.folder)
+        if copy is not None:
+            self._take_up_copy(copy)
+            return
         found = find_newest(self.checkpointer.folder, self._tell_rejected)
         if found is not None:
             self._take_up(resume(self.live, found, self.origin.dataset_digest or ""))
@@ -90,6 +97,8 @@ class Loop:
             return
         self.bad_steps = 0
         self._done(result)
+        if self.copies.due(self.step) and not result.signals.copying:
+            self._copy()
         if result.signals.save or self._is_due_by_step():
             self.save()
         self._evaluate_if_due()
@@ -119,7 +128,7 @@ class Loop:
         due = automatic and self.cadence.due(self.step) and not self.checkpointer.busy
         save, self.asked.save = self.asked.save or due, False
         failed, self.save_failed = self.save_failed, False
-        return Signals(self.asked.stop, failed, save)
+        return Signals(self.asked.stop, failed, save, self.copies.busy)
 
     def _is_due_by_step(self) -> bool:
         return self.cadence.every != "auto" and self.cadence.due(self.step)
@@ -217,6 +226,26 @@ class Loop:
             same_layout=found.same_layout,
         )
 
+    def _take_up_copy(self, found: Found) -> None:
+        self.step, self.samples = found.step, int(found.meta["samples"])
+        self.telemetry.event(
+            "resumed",
+            f"Resumed after step {found.step} from the copies in memory.",
+            step=found.step,
+            samples=self.samples,
+            same_layout=True,
+            from_memory=True,
+        )
+        self.telemetry.restart_clock()
+
+    def _copy(self) -> None:
+        """Keep a copy of the state in memory, here and on another node."""
+        settle(self.live)
+        shards = state_shards(self.live) + rng_shards(self.live.place)
+        meta = {"samples": self.samples, "extras": extras(self.live)}
+        seconds = self.copies.take(self.step, meta, shards)
+        self.telemetry.metrics(self.step, memory_copy_seconds=seconds)
+
     def _tell_rejected(self, one: Rejected) -> None:
         self.telemetry.event(
             "checkpoint-rejected",
@@ -256,6 +285,7 @@ class Loop:
     def _save_last(self) -> None:
         """Save what is not saved yet, and see every save through."""
         self.pulse.beat(self.step, Phase.OTHER)
+        self.telemetry.pause(self.step)
         if self.saved_step != self.step:
             self.save()
         self.checkpointer.wait()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcplat.checkpoints.folder import Checkpoint
+from hpcplat.checkpoints.folder import PREFIX, Checkpoint, step_folders
 from hpcplat.checkpoints.manifest import Manifest
 from hpcplat.checkpoints.proof import ResumeMismatchError
 from hpcplat.checkpoints.reading import Contents
-from hpcplat.checkpoints.together import prove_state, together
+from hpcplat.checkpoints.together import from_all, prove_state, together
 from hpcplat.errors import ConflictError
 from launchers.megatron.groups import seed_everything
 from launchers.megatron.state import (
@@ -21,6 +21,8 @@ from launchers.megatron.state import (
     state_shards,
 )
 from launchers.megatron.step import Live
+from launchers.memory import CopyLostError, Found, MemoryCopies
+from launchers.recovery.copies import EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,33 @@ def resume(live: Live, checkpoint: Checkpoint, dataset_digest: str) -> Resumed:
     if live.training.settings.prove_resume:
         _prove(live, manifest, same)
     return Resumed(manifest, checkpoint.folder.root, same)
+
+
+def resume_from_memory(live: Live, copies: MemoryCopies, folder: Path) -> Found | None:
+    """Go on from the copies in memory, on all ranks; None if a checkpoint is to be used.
+
+    That is where one rank's copy is not as it should be, or the disk has a later step.
+    """
+    found: Found | None = None
+    if copies.resume != EMPTY:
+        try:
+            found = copies.find()
+        except CopyLostError as error:
+            print(error, flush=True)
+    told = from_all((EMPTY if found is None else found.step, newest_step(folder)))
+    steps = {step for step, _ in told}
+    if found is None or len(steps) > 1 or found.step < told[0][1]:
+        return None
+    found.load(state_shards(live))
+    load_extras(live, found.meta["extras"])
+    load_rng(found, live.place)
+    return found
+
+
+def newest_step(folder: Path) -> int:
+    """Return the step of the newest folder that is named like a checkpoint; -1: none."""
+    paths = step_folders(folder)
+    return int(paths[0].name.removeprefix(PREFIX)) if paths else EMPTY
 
 
 def _load(live: Live, contents: Contents, same: bool) -> None:

@@ -35,6 +35,7 @@ from launchers.megatron.loop import Loop
 from launchers.megatron.state import rng_shards, state_shards
 from launchers.megatron.step import Live, connect
 from launchers.megatron.telemetry import Telemetry
+from launchers.memory import MemoryCopies
 
 # Stated tolerances for steps run again on another layout (docs/explanation).
 LOSS_TOLERANCE = {"fp32": 1e-5, "bf16": 2e-3, "fp16": 2e-3}
@@ -54,7 +55,11 @@ def train(spec: JobSpec, place: RankPlacement) -> int:
     version = _dataset(training)
     with joined(training, place) as coordinates:
         live = _live(training, coordinates, version)
-        loop = _loop(live, place, asked, _origin(spec, training, place, version))
+        copies = MemoryCopies(
+            place.keeper, place.rank, spec.recovery.memory_copies_every
+        )
+        origin = _origin(spec, training, place, version)
+        loop = _loop(live, place, asked, origin, copies)
         try:
             loop.begin()
             gc.collect()
@@ -116,7 +121,13 @@ def _batches(
     return Batches(windows, order, share, batch.global_size, batch.micro_size, device())
 
 
-def _loop(live: Live, place: RankPlacement, asked: Asked, origin: Origin) -> Loop:
+def _loop(
+    live: Live,
+    place: RankPlacement,
+    asked: Asked,
+    origin: Origin,
+    copies: MemoryCopies,
+) -> Loop:
     training = live.training
     wanted = training.checkpoint
     folder = Path(wanted.folder or place.run_folder.checkpoints)
@@ -139,6 +150,7 @@ def _loop(live: Live, place: RankPlacement, asked: Asked, origin: Origin) -> Loo
         asked=asked,
         origin=origin,
         pulse=Pulse(place.pulse, place.local_rank),
+        copies=copies,
         journal=journal,
     )
 

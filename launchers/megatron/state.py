@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 import torch
 
-from hpcplat.checkpoints.reading import Contents
 from hpcplat.checkpoints.shard import Shard, whole
 from hpcplat.parallel import RankPlace
 from launchers.megatron import logical
@@ -51,7 +50,15 @@ def rng_shards(place: RankPlace) -> list[Shard]:
     return [whole(_rng_key(place, name), state) for name, state in _generators()]
 
 
-def load_rng(contents: Contents, place: RankPlace) -> None:
+class Loads(Protocol):
+    """What fills shards: a checkpoint on disk, or a copy in memory."""
+
+    def load(self, shards: Iterable[Shard]) -> None:
+        """Fill them by their keys."""
+        ...
+
+
+def load_rng(contents: Loads, place: RankPlace) -> None:
     """Put every generator of this rank where it was."""
     shards = rng_shards(place)
     contents.load(shards)

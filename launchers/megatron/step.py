@@ -25,11 +25,15 @@ from launchers.megatron.schedule import learning_rate
 
 
 class Signals(NamedTuple):
-    """What a rank tells all others with each step: stop, a save failed, save now."""
+    """What a rank tells all others with each step: stop, a save failed, save now.
+
+    ``copying``: its last copy in memory is not complete yet.
+    """
 
     stop: bool = False
     save_failed: bool = False
     save: bool = False
+    copying: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +192,7 @@ def _agree(
     signals: Signals,
 ) -> _Facts:
     """Let all ranks know the loss, the samples' hash and the signals: one collective."""
-    values = torch.zeros(6, dtype=torch.float64, device=live.device)
+    values = torch.zeros(3 + len(signals), dtype=torch.float64, device=live.device)
     if live.speaks and live.is_last_stage and losses:
         values[0] = torch.stack(list(losses)).double().sum()
     if live.speaks and live.place.pipeline == 0:

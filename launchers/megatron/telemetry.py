@@ -12,6 +12,7 @@ import torch
 from hpcplat import eventlog
 from hpcplat.allocation import RankPlacement
 from hpcplat.eventlog import RunEvent
+from hpcplat.pulse import Phase, Pulse
 from hpcplat.tracking import MetricsWriter
 from hpcplat.training import Training
 from launchers.megatron.step import StepResult
@@ -30,16 +31,18 @@ PEAKS = {
 
 @dataclass(slots=True)
 class Telemetry:
-    """Writes metrics and events of a run; does nothing on other ranks than 0."""
+    """Writes metrics and events of a run, on rank 0; beats, on every rank."""
 
     training: Training
     place: RankPlacement
     writer: MetricsWriter | None = None
     peak: float | None = None
+    pulse: Pulse = field(init=False)
     last: float = field(default_factory=monotonic)
 
     def __post_init__(self) -> None:
-        """Open the writer, on rank 0."""
+        """Open the writer, on rank 0, and begin to beat."""
+        self.pulse = Pulse(self.place.pulse, self.place.local_rank)
         if self.place.rank == 0:
             self.writer = MetricsWriter(
                 self.place.run_folder.root, attempt=self.place.attempt
@@ -58,6 +61,7 @@ class Telemetry:
 
     def step(self, done: int, result: StepResult) -> None:
         """Write the metrics of step ``done`` (from 1)."""
+        self.pulse.beat(done)
         now = monotonic()
         seconds, self.last = now - self.last, now
         if self.writer is None:
@@ -70,6 +74,10 @@ class Telemetry:
         """Write other metrics of a step."""
         if self.writer is not None:
             self.writer.log(values, done)
+
+    def pause(self, done: int) -> None:
+        """Say that something else than steps comes now: as long as it takes."""
+        self.pulse.beat(done, Phase.OTHER)
 
     def restart_clock(self) -> None:
         """Begin to measure: what went before belongs to no step."""

@@ -10,6 +10,7 @@ from launchers.messages import (
     Ended,
     Finish,
     Halt,
+    Inventory,
     Join,
     Message,
     PassSignal,
@@ -30,6 +31,7 @@ from launchers.messages import (
         Stop(1.5),
         Finish(3),
         Halt(2),
+        Inventory(1, (0, 1), (7, 7)),
         Beacon(1, (0, 1), (7, 7), (1, 1), (0.25, 0.5), ("S", "T")),
     ],
 )

@@ -1,0 +1,173 @@
+"""Copies of a rank's whole state in memory, here and on another node, after each step.
+
+The rank only copies its tensors into memory that it shares with the node's keeper
+(launchers.recovery.keeper), which hashes them and sends them away while the rank trains
+on. Two slots take turns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import select
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from hpcplat.checkpoints.shard import ALIGNMENT, DTYPES, Shard
+from hpcplat.errors import ConflictError
+from launchers.recovery.copies import EMPTY, Memory, mapped, new_memory
+from launchers.recovery.wire import Wire
+
+SLOTS: Final = 2
+
+
+class CopyLostError(ConflictError):
+    """The copy that was promised is not there, or is not what it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a shard's bytes stand in a copy."""
+
+    key: str
+    start: int
+    nbytes: int
+    dtype: str
+
+
+def layout(shards: Iterable[Shard]) -> list[Place]:
+    """Return where each shard stands in a copy; the same for the same shards."""
+    found, position = [], 0
+    for shard in shards:
+        tensor = shard.tensor
+        nbytes = tensor.numel() * tensor.element_size()
+        found.append(Place(shard.key, position, nbytes, shard.piece.dtype))
+        position += -(-nbytes // ALIGNMENT) * ALIGNMENT
+    return found
+
+
+def total(places: Sequence[Place]) -> int:
+    """Return the bytes of a copy."""
+    last = places[-1] if places else Place("", 0, 0, "uint8")
+    return last.start + -(-last.nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _view(memory: Memory, place: Place) -> torch.Tensor:
+    whole = torch.frombuffer(memory.view, dtype=torch.uint8)
+    return whole[place.start : place.start + place.nbytes].view(DTYPES[place.dtype])
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A copy to go on from; ``load`` fills shards by their keys."""
+
+    step: int
+    meta: Mapping[str, Any]
+    memory: Memory
+    places: Mapping[str, Place]
+
+    def load(self, shards: Iterable[Shard]) -> None:
+        """Fill the shards; CopyLostError where the copy has none of that name."""
+        for shard in shards:
+            place = self.places.get(shard.key)
+            if place is None:
+                raise CopyLostError(f"{shard.key} is not in the copy in memory.")
+            shard.flat().copy_(_view(self.memory, place))
+
+
+class MemoryCopies:
+    """One rank's copies: takes them, and finds the one to go on from.
+
+    ``every`` is the number of steps between copies. Without a keeper it does nothing.
+    """
+
+    def __init__(self, keeper: str | None, rank: int, every: int) -> None:
+        self.every = every
+        self._rank = rank
+        self._wire: Wire | None = None
+        self._slots: list[Memory] = []
+        self._places: list[Place] = []
+        self._taken = 0
+        self._waiting = False  # for the last copy to be complete
+        self.resume = EMPTY
+        if keeper is not None and every:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            sock.connect(f"\0{keeper}")
+            self._wire = Wire(sock)
+
+    def prepare(self, shards: Sequence[Shard]) -> None:
+        """Get the memory, and hear from the keeper whether there is a copy for us."""
+        self._places = layout(shards)
+        if self._wire is None:
+            return
+        size = total(self._places)
+        self._slots = [new_memory(size) for _ in range(SLOTS)]
+        for slot in self._slots:
+            torch.frombuffer(slot.view, dtype=torch.uint8).zero_()  # touch each page
+        files = [slot.file for slot in self._slots]
+        self._wire.send_files(files, rank=self._rank, size=size)
+        answer = self._wire.receive()
+        self.resume = EMPTY if answer is None else int(answer["resume"])
+
+    def find(self) -> Found:
+        """Return the copy of step ``resume``; CopyLostError if it is not as promised."""
+        if self._wire is None:
+            raise CopyLostError("There is no keeper.")
+        self._wire.send(kind="want")
+        answer = self._wire.receive()
+        if answer is None or not answer["ok"]:
+            raise CopyLostError(f"The copy of step {self.resume} is gone.")
+        memory = mapped(self._wire.files.pop(), int(answer["size"]))
+        digest = answer["digest"]
+        if digest and hashlib.sha256(memory.view).hexdigest() != digest:
+            raise CopyLostError(f"The copy of step {self.resume} is damaged.")
+        if answer["size"] != total(self._places):
+            raise CopyLostError("The copy in memory is of another layout.")
+        places = {place.key: place for place in self._places}
+        return Found(int(answer["step"]), answer["meta"], memory, places)
+
+    def due(self, step: int) -> bool:
+        """Whether a copy is wanted after ``step`` steps."""
+        return self._wire is not None and step % self.every == 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether the last copy is not complete yet, on both nodes."""
+        while self._waiting and self._wire is not None and self._readable():
+            if self._wire.receive() is None:  # the keeper died: go on without copies
+                self._wire.close()
+                self._wire = None
+            self._waiting = False
+        return self._waiting
+
+    def take(
+        self, step: int, meta: Mapping[str, Any], shards: Sequence[Shard]
+    ) -> float:
+        """Copy the state after ``step`` steps; returns the seconds that it took.
+
+        Only when no rank's last copy is still under way (``busy``): by that rule the
+        two slots of all ranks always have one step in common.
+        """
+        begun = time.monotonic()
+        if self._wire is None:
+            return 0.0
+        slot = self._taken % SLOTS
+        try:
+            self._wire.send(kind="open", slot=slot)
+            for shard, place in zip(shards, self._places, strict=True):
+                _view(self._slots[slot], place).copy_(shard.flat())
+            self._wire.send(kind="sealed", slot=slot, step=step, meta=dict(meta))
+        except OSError:  # the keeper died: go on without copies
+            self._wire = None
+            return 0.0
+        self._taken, self._waiting = self._taken + 1, True
+        return time.monotonic() - begun
+
+    def _readable(self) -> bool:
+        if self._wire is None:
+            return False
+        return bool(select.select([self._wire.socket], [], [], 0)[0])
