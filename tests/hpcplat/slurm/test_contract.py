@@ -254,7 +254,11 @@ class SchedulerContract:
         assert again.restarts == 1
         assert again.submitted > first.submitted
         past = eventually(
-            lambda: len(found := attempts(scheduler, job_id)) == 2 and found
+            lambda: (
+                len(found := attempts(scheduler, job_id)) == 2
+                and found[1].started is not None
+                and found
+            )
         )
         assert past[0].ended is not None
         assert str(past[0].state) == "CANCELLED+REQUEUED"
