@@ -16,6 +16,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+_AGAIN = '<meta http-equiv="refresh" content="2">'
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:4rem auto;"
     "padding:0 1rem;color:#1b1f24}input,button{font:inherit;padding:.4rem .6rem}"
@@ -47,24 +48,29 @@ def login(base: str, then: str, problem: str = "") -> HTMLResponse:
 
 
 def workspaces(base: str, names: Iterable[str]) -> HTMLResponse:
-    """Return the page that lists the workspaces somebody may look into."""
+    """Return the page that lists the workspaces somebody may look into.
+
+    While there is none it looks again and again.
+    """
     rows = "".join(
         f'<li><a href="{base}/{escape(name)}/">{escape(name)}</a></li>'
         for name in names
     )
-    logout = (
-        f'<form method="post" action="{base}/logout"><button>Log out</button></form>'
-    )
-    return _page("Workspaces", f"<ul>{rows or '<li>none yet</li>'}</ul>{logout}")
+    if not rows:
+        body = "<p>No run was tracked yet. This page looks again by itself.</p>"
+        return _page("One moment", body, head=_AGAIN)
+    button = "<button>Log out</button>"
+    logout = f'<form method="post" action="{base}/logout">{button}</form>'
+    return _page("Workspaces", f"<ul>{rows}</ul>{logout}")
 
 
 def starting(workspace: str) -> HTMLResponse:
     """Return the page that waits for Aim to come up."""
     body = f"<p>Aim starts for workspace {escape(workspace)}: some ten seconds.</p>"
-    again = '<meta http-equiv="refresh" content="2">'
-    return _page("One moment", body, 503, again)
+    return _page("One moment", body, 503, _AGAIN)
 
 
-def problem(title: str, what: str, status: int) -> HTMLResponse:
-    """Return a page that says what is wrong."""
-    return _page(title, f"<p>{escape(what)}</p>", status)
+def problem(title: str, what: str, status: int, *, again: bool = False) -> HTMLResponse:
+    """Return a page that says what is wrong, and looks ``again`` where that helps."""
+    head = _AGAIN if again else ""
+    return _page(title, f"<p>{escape(what)}</p>", status, head)

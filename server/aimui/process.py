@@ -24,6 +24,7 @@ import httpx
 from hpcplat.errors import UnavailableError
 
 STARTS_WITHIN: Final = 60.0  # seconds; some 8 on an idle machine
+INDEXED_WITHIN: Final = 20.0  # or there is no run at all
 ENDS_WITHIN: Final = 5.0
 LOG_BYTES: Final = 4096
 
@@ -92,6 +93,15 @@ class AimUi:
         confined += ["--keep", str(self._folder), str(self._private), "--"]
         self._process = start([*confined, *aim], self._log, self._private)
 
+    def _await_index(self, client: httpx.Client) -> None:
+        """Wait until a run can be found: a page that asks before waits for ever."""
+        deadline = time.monotonic() + INDEXED_WITHIN
+        path = f"{self._base}/api/runs/search/run/?limit=1&report_progress=false"
+        while time.monotonic() < deadline:
+            if client.get(path, timeout=STARTS_WITHIN).content:
+                return
+            time.sleep(0.3)
+
     def _await(self) -> None:
         deadline = time.monotonic() + STARTS_WITHIN
         transport = httpx.HTTPTransport(uds=str(self.socket))
@@ -100,6 +110,7 @@ class AimUi:
                 if self._process is None or self._process.poll() is not None:
                     break
                 if _answers(client, f"{self._base}/api/projects/"):
+                    self._await_index(client)
                     return
                 time.sleep(0.1)
         self.stop()

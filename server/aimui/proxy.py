@@ -148,7 +148,7 @@ async def _pass_on(request: Request, passing: AimGate, workspace: str) -> Respon
     try:
         socket = await run_in_threadpool(passing.host.socket, workspace)
     except NotFoundError as error:
-        return pages.problem("Nothing yet", str(error), 404)
+        return pages.problem("Nothing yet", str(error), 404, again=True)
     except HpcplatError as error:
         return pages.problem("Aim does not run", str(error), 503)
     if socket is None:

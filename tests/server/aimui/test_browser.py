@@ -47,14 +47,14 @@ def log(run: Path, steps: range, attempt: int = 1) -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    log(folder / "running", range(50))
-    log(folder / "resumed", range(50))
+    log(folder / "alpha", range(50))
+    log(folder / "beta", range(50))
     lost = RunEvent(EventKind.NODE_LOST, "node n2 is gone", 1)
-    eventlog.append(RunFolder(folder / "resumed").events, lost)
-    log(folder / "resumed", range(40, 90), attempt=2)
-    log(folder / "finished", range(50))
+    eventlog.append(RunFolder(folder / "beta").events, lost)
+    log(folder / "beta", range(40, 90), attempt=2)
+    log(folder / "gamma", range(50))
     long_ago = time.time() - 3600
-    for path in (folder / "finished").rglob("*"):
+    for path in (folder / "gamma").rglob("*"):
         os.utime(path, (long_ago, long_ago))
     return folder
 
@@ -92,18 +92,18 @@ def page(address: str) -> Iterator[Page]:
 
 @pytest.mark.parametrize(
     ("run", "state"),
-    [("running", "In Progress"), ("resumed", "In Progress"), ("finished", "Finished")],
+    [("alpha", "In Progress"), ("beta", "In Progress"), ("gamma", "Finished")],
 )
 def test_charts_load(page: Page, address: str, run: str, state: str) -> None:
     base = address.partition("/aim/")[0]
     page.goto(base + aim_path(run, "/aim/local"))
-    page.get_by_text(state).first.wait_for()
+    page.get_by_text(state, exact=True).first.wait_for()
     page.get_by_text("loss", exact=True).first.wait_for()
     page.locator("svg path.PlotPath, svg path[class*=Line]").first.wait_for()
 
 
 def test_restarts_and_failures_show(page: Page, address: str) -> None:
-    base = address.partition("/aim/")[0] + aim_path("resumed", "/aim/local")
+    base = address.partition("/aim/")[0] + aim_path("beta", "/aim/local")
     page.goto(base)
     page.get_by_text("hpcplat/failures").first.wait_for()
     page.get_by_text("superseded_by").first.wait_for()
