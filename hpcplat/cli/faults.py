@@ -23,6 +23,14 @@ REMEDIES: Final = {
 }
 
 
+# What SQLite says of a disk, and how to mend it (sqlite3_errstr).
+SQLITE_REMEDIES: Final = {
+    "database or disk is full": "Free some space, or use another folder.",
+    "attempt to write a readonly database": "Check the owner and mode.",
+    "unable to open database file": "Check HPCPLAT_DATA, its owner and mode.",
+}
+
+
 def mendable(error: HpcplatError) -> int:
     """Say what is wrong and the remedy, a line for each fault."""
     for line in str(error).splitlines():
@@ -57,6 +65,21 @@ def of_the_system(error: OSError) -> int:
     where = f"{error.filename}: " if error.filename else ""
     _say(f"{where}{error.strerror}. {remedy}")
     return ExitCode.MENDABLE
+
+
+def unforeseen(error: Exception) -> int:
+    """Say what can be mended after all; keep a log of the rest."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]  # a service in this process failed in its thread
+    if isinstance(error, HpcplatError):
+        return mendable(error)
+    if isinstance(error, OSError):
+        return of_the_system(error)
+    for words, remedy in SQLITE_REMEDIES.items():
+        if words in str(error):
+            _say(f"{words[0].upper()}{words[1:]}. {remedy}")
+            return ExitCode.MENDABLE
+    return ours(error)
 
 
 def ours(error: BaseException) -> int:

@@ -81,7 +81,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:  # a full disk is for people to mend; the rest is ours
         return faults.of_the_system(error)
     except Exception as error:  # noqa: BLE001 - the process's edge: ours, with a log
-        return faults.ours(error)
+        return faults.unforeseen(error)
     return status
 
 

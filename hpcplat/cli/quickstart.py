@@ -23,9 +23,9 @@ if _is_first:
     _stand_in.__dict__["main"] = main
     sys.modules[_PROGRAM] = _stand_in
 
-from hpcplat.client import Client, connect
+from hpcplat.client import Client, ServiceFaultError, connect
 
 if _is_first:
     del sys.modules[_PROGRAM]
 
-__all__ = ["Client", "connect"]
+__all__ = ["Client", "ServiceFaultError", "connect"]

@@ -26,7 +26,7 @@ from hpcplat.errors import ConflictError
 from hpcplat.settings import Settings, own_environment, read_settings
 
 IDLE: Final = 300.0  # seconds without a command after which it ends
-STARTS_WITHIN: Final = 20.0
+STARTS_WITHIN: Final = 30.0
 LOOKS_EVERY: Final = 5.0
 CRED: Final = struct.Struct("3i")  # process, user, group of the other end (unix(7))
 LONGEST_SOCKET: Final = 100  # characters of a socket's path (sun_path holds 107)
@@ -98,12 +98,24 @@ def _started(settings: Settings, path: Path) -> bool:
     deadline = time.monotonic() + STARTS_WITHIN
     while time.monotonic() < deadline:
         if answers(path):
-            return True
+            return _serves(path, deadline - time.monotonic())
         if process.poll() is not None:
             return answers(path)  # another command's was quicker
         time.sleep(0.02)
     process.terminate()
     return False
+
+
+def _serves(path: Path, seconds: float) -> bool:
+    """Tell whether the one who listens also answers: it may fail while it starts."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(max(0.1, seconds))
+        try:
+            connection.connect(str(path))
+            connection.sendall(b"GET /api/v1/health HTTP/1.0\r\nHost: hpcplat\r\n\r\n")
+            return b" 200 " in connection.recv(64)
+        except OSError:
+            return False
 
 
 def main(path: Path) -> None:

@@ -9,14 +9,20 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Annotated, Any, Final
 
 import typer
 
-from hpcplat.cli.quickstart import Client, connect
+from hpcplat.cli.quickstart import Client, ServiceFaultError, connect
 from hpcplat.cli.resident import settings_with_resident
 from hpcplat.dropin.spool import SPOOL, Spool
-from hpcplat.errors import InvalidError, NotFoundError
+from hpcplat.errors import (
+    HpcplatError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+)
 from hpcplat.settings import read_settings
 
 RESIDENT: Final = "HPCPLAT_RESIDENT"  # "off": work in this process alone
@@ -53,15 +59,39 @@ class Reference:
 
 @contextmanager
 def service() -> Iterator[Client]:
-    """Open the way to the service: the site's, or one of our own."""
+    """Open the way to the service: the site's, or one of our own.
+
+    Where the site's is of another release, an error of its says that too.
+    """
     settings = read_settings()
-    if not settings.url and os.environ.get(RESIDENT, "on") != "off":
+    is_ours = not settings.url
+    if is_ours and os.environ.get(RESIDENT, "on") != "off":
         settings = settings_with_resident(settings)
     with connect(settings) as client:
         spool = Spool(settings.data / SPOOL)
         if not spool.is_empty():
             importlib.import_module("hpcplat.cli.delivery").deliver(client, spool)
-        yield client
+        try:
+            yield client
+        except (InvalidError, NotFoundError, ServiceFaultError) as error:
+            other = "" if is_ours else other_release(client)
+            if not other:
+                raise
+            raise UnavailableError(f"{error} {other}") from error
+
+
+def other_release(client: Client) -> str:
+    """Return what to do where the service is of another release; empty if it is not."""
+    try:
+        theirs, ours = client.health()["version"], version("hpcplat")
+    except (HpcplatError, ServiceFaultError, KeyError):
+        return ""
+    if theirs.split(".")[:2] == ours.split(".")[:2]:
+        return ""
+    return (
+        f"The service is hpcplat {theirs}, this is {ours}:"
+        f" pip install 'hpcplat=={theirs}'."
+    )
 
 
 def find(client: Client, text: str) -> Reference:

@@ -54,17 +54,17 @@ class Journal:
 
         Raises what the service refuses the job with; then nothing is kept of it.
         """
-        self._spool.write(self.record)
+        warning = self._keep()
         if self._service is None:
-            return ""
+            return warning
         try:
             self._service.announce(self.record)
         except UnavailableError as error:
-            return f"{error.what} The job is submitted, and tracked later."
+            return warning or f"{error.what} The job is submitted, and tracked later."
         except BaseException:  # refused, or Ctrl-C: no job, no record
             self._spool.remove(self.record["key"])
             raise
-        return ""
+        return warning
 
     def accepted(self, answer: Accepted) -> None:
         """Note the job's number, the moment it is known."""
@@ -89,9 +89,20 @@ class Journal:
                 return int(number)
         return None
 
+    def _keep(self) -> str:
+        """Write the record down; returns a warning where that can't be (a full disk).
+
+        That is no reason to keep a job from being submitted.
+        """
+        try:
+            self._spool.write(self.record)
+        except OSError as error:
+            return f"The job is submitted, not tracked: {error.strerror}."
+        return ""
+
     def _tell(self, status: int | None) -> None:
         self.record |= closing(status, self._accepted)
-        self._spool.write(self.record)
+        self._keep()
         if self._service is None:
             return
         try:

@@ -56,6 +56,16 @@ def test_a_wrong_word_names_the_nearest(
             "hpcplat: /x: Full disk. Free some space, or use another folder.\n",
         ),
         (BrokenPipeError(), 0, ""),
+        (
+            ExceptionGroup("", [InvalidError("Bad.", "Mend.")]),
+            1,
+            "hpcplat: Bad. Mend.\n",
+        ),
+        (
+            RuntimeError("(sqlite3) attempt to write a readonly database"),
+            1,
+            "hpcplat: Attempt to write a readonly database. Check the owner and mode.\n",
+        ),
     ],
 )
 def test_an_error_is_one_line_and_a_code(
