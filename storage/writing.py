@@ -241,8 +241,9 @@ class ArrayWriter:
         size = self._format.chunk_bytes
         lengths = np.full(len(raw) // size, size, dtype=np.uint64)
         if self._format.compressors:
-            starts = range(0, len(raw), size)
-            encoded = [self._encode(raw[start : start + size]) for start in starts]
+            # Typed values, not bytes: blosc shuffles by their size.
+            chunks = np.split(rows, len(lengths))
+            encoded = [self._encode(chunk) for chunk in chunks]
             lengths = np.array([len(one) for one in encoded], dtype=np.uint64)
             raw = memoryview(b"".join(encoded))
         self._checksums.append(checksums_of(raw, lengths))

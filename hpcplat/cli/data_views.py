@@ -113,7 +113,8 @@ def show(  # noqa: PLR0913 (one for each option of the command)
     """Show what a version holds: its numbers, its origin, and some samples."""
     opened = open_version(version, root)
     if as_json:
-        print(opened.manifest.to_json(), end="")
+        body = opened.manifest.model_dump(mode="json")
+        print(json.dumps({"digest": opened.digest, **body}, indent=1))
         return
     chosen = opened.split(split or opened.splits[0])
     for line in _about(opened.manifest):

@@ -75,6 +75,16 @@ class AddressRange:
         """Take all pages out of this process's resident set; they are read again."""
         _libc.madvise(self.address, self.size, mmap.MADV_DONTNEED)
 
+    def expect_random(self, offset: int, length: int) -> None:
+        """Tell the kernel to read no more than what is asked for."""
+        _libc.madvise(self.address + offset, length, mmap.MADV_RANDOM)
+
+    def will_need(self, offset: int, length: int) -> None:
+        """Have the kernel begin to read a stretch, without waiting for it."""
+        start = offset - offset % mmap.PAGESIZE
+        size = min(offset + length, self.size) - start
+        _libc.madvise(self.address + start, size, mmap.MADV_WILLNEED)
+
     @property
     def __array_interface__(self) -> dict[str, Any]:
         """The bytes as NumPy sees them; arrays made from it keep this object alive."""

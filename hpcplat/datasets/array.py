@@ -19,6 +19,7 @@ from hpcplat.errors import InvalidError
 T = TypeVar("T")
 
 DECODED_BYTES = 256 * 2**20
+RESIDENT_BYTES = 8 * 2**30
 
 
 class RowSource(Protocol):
@@ -49,7 +50,8 @@ class Array:
     """A sharded array: ``shape``, ``dtype`` and rows, at the speed of memory.
 
     Opening reads ``zarr.json`` only. ``memory_bytes`` bounds the pages that stay
-    resident (uncompressed) or the decoded chunks that are kept (compressed);
+    resident (uncompressed: 8 GiB if not given; the kernel takes them back when it
+    needs to, all the same) or the decoded chunks that are kept (compressed: 256 MiB).
     ``threads`` decode compressed chunks.
     """
 
@@ -57,7 +59,7 @@ class Array:
         self,
         folder: Path,
         *,
-        memory_bytes: int = DECODED_BYTES,
+        memory_bytes: int | None = None,
         threads: int | None = None,
     ) -> None:
         self.folder = folder
@@ -125,7 +127,8 @@ class Array:
         return self._chunked()
 
     def _chunked(self) -> ChunkedRows:
-        return ChunkedRows(self.folder, self.format, self._memory_bytes, self._threads)
+        kept = self._memory_bytes or DECODED_BYTES
+        return ChunkedRows(self.folder, self.format, kept, self._threads)
 
     def _read(
         self, action: Callable[[RowSource], npt.NDArray[Any]]
@@ -141,7 +144,9 @@ class Array:
 
     def _inside(self, rows: npt.ArrayLike, width: int) -> Rows:
         numbers = np.asarray(rows, dtype=np.int64)
-        if len(numbers) and (numbers.min() < 0 or numbers.max() > len(self) - width):
+        # Seen as unsigned, a negative number is a very large one: one look suffices.
+        largest = int(numbers.view(np.uint64).max(initial=0))
+        if len(numbers) and largest > len(self) - width:
             raise self._outside(f"row {int(numbers.max())}")
         return numbers
 
@@ -154,10 +159,10 @@ class Array:
     def _account(self, size: int) -> None:
         """Keep the resident set within its bound: pages read long ago are let go."""
         self._resident += size
-        if self._resident > self._memory_bytes:
+        if self._resident > (self._memory_bytes or RESIDENT_BYTES):
             self._resident = size
             self._source.forget_pages()
 
 
-def _reopen(folder: Path, memory_bytes: int, threads: int) -> Array:
+def _reopen(folder: Path, memory_bytes: int | None, threads: int) -> Array:
     return Array(folder, memory_bytes=memory_bytes, threads=threads)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hpcplat.datasets.array_format import ArrayFormat
 from hpcplat.datasets.codecs import decoder
 from hpcplat.datasets.damage import DamagedError
-from hpcplat.datasets.flat import Rows, open_shard
+from hpcplat.datasets.flat import Rows, open_shard, stretches_of
 from hpcplat.datasets.shard import ABSENT, Index, read_index
 
 # So many shards stay mapped; the kernel allows 65,530 maps in a process.
@@ -43,9 +43,9 @@ class ChunkedRows:
         self._folder = folder
         self._format = array
         self._decode = decoder(array.compressors)
-        self._fill = np.full(
-            (array.chunk_rows, *array.row_shape), array.fill_value, array.dtype
-        )
+        empty = (array.chunk_rows, *array.row_shape)
+        fill = np.full(empty, array.fill_value, array.dtype)
+        self._fill = fill.reshape(-1).view(np.uint8)
         self._shards: OrderedDict[int, _Shard] = OrderedDict()
         total = -(-array.rows // array.chunk_rows)
         slots = max(1, min(total, memory_bytes // max(array.chunk_bytes, 1)))
@@ -69,14 +69,25 @@ class ChunkedRows:
         length = max(stop - start, 0)
         out = np.empty((length, *self._format.row_shape), self._format.dtype)
         chunks = np.arange(start // size, -(-stop // size) if length else start // size)
+        whole = [
+            c for c in chunks.tolist() if start <= c * size and c * size + size <= stop
+        ]
         with self._lock:
-            for part, slots in self._in_parts(chunks):
-                for chunk, slot in zip(chunks[part].tolist(), slots, strict=True):
+            whole = [chunk for chunk in whole if chunk not in self._slot_of]
+            self._decode_all(whole, [self._place(out, c * size - start) for c in whole])
+            others = np.setdiff1d(chunks, whole, assume_unique=True)
+            for part, slots in self._in_parts(others):
+                for chunk, slot in zip(others[part].tolist(), slots, strict=True):
                     first = max(chunk * size, start)
                     last = min(chunk * size + size, stop)
                     piece = self._decoded[slot, first - chunk * size :]
                     out[first - start : last - start] = piece[: last - first]
         return out
+
+    def _place(self, out: npt.NDArray[Any], row: int) -> npt.NDArray[np.uint8]:
+        """Return the bytes of ``out`` that a whole chunk from ``row`` on fills."""
+        rows = out[row : row + self._format.chunk_rows]
+        return rows.reshape(-1).view(np.uint8)
 
     def take(self, rows: Rows) -> npt.NDArray[Any]:
         """Copy rows of the first axis: shape (n, …)."""
@@ -94,12 +105,12 @@ class ChunkedRows:
         first, inside = np.divmod(starts, size)
         crosses = inside + width > size
         whole = np.flatnonzero(~crosses)
+        stretches = stretches_of(self._decoded.reshape(-1), width)
+        opaque = out.view(stretches.dtype)[:, 0] if width else stretches[:0]
         with self._lock:
             for part, slots in self._in_parts(first[whole]):
-                sliding = np.lib.stride_tricks.sliding_window_view(
-                    self._decoded, width, axis=1
-                )
-                out[whole[part]] = sliding[slots, inside[whole[part]]]
+                rows = whole[part]
+                opaque[rows] = stretches[slots * size + inside[rows]]
             for row in np.flatnonzero(crosses).tolist():
                 out[row] = self.slice(int(starts[row]), int(starts[row]) + width)
         return out
@@ -136,23 +147,31 @@ class ChunkedRows:
         for slot in slots:
             self._slot_of.pop(int(self._chunk_in[slot]), None)
             self._chunk_in[slot] = -1
-        per_shard = self._format.shard_rows // self._format.chunk_rows
-        shards = [self._shard(chunk // per_shard) for chunk in chunks]
-        run = map if self._pool is None else self._pool.map
-        numbers = [chunk % per_shard for chunk in chunks]
-        list(run(self._decode_into, shards, numbers, slots))
+        self._decode_all(chunks, [self._slab[slot] for slot in slots])
         for chunk, slot in zip(chunks, slots, strict=True):
             self._slot_of[chunk] = slot
             self._chunk_in[slot] = chunk
             self._last_use[slot] = self._clock
 
-    def _decode_into(self, shard: _Shard, number: int, slot: int) -> None:
+    def _decode_all(
+        self, chunks: list[int], places: list[npt.NDArray[np.uint8]]
+    ) -> None:
+        per_shard = self._format.shard_rows // self._format.chunk_rows
+        shards = [self._shard(chunk // per_shard) for chunk in chunks]
+        numbers = [chunk % per_shard for chunk in chunks]
+        run = map if self._pool is None else self._pool.map
+        for _ in run(self._decode_into, shards, numbers, places):
+            pass
+
+    def _decode_into(
+        self, shard: _Shard, number: int, place: npt.NDArray[np.uint8]
+    ) -> None:
         offset, length = (int(value) for value in shard.where[number])
         if offset == int(ABSENT):
-            self._decoded[slot] = self._fill
+            place[:] = self._fill
             return
         try:
-            self._decode(shard.data[offset : offset + length], self._slab[slot])
+            self._decode(shard.data[offset : offset + length], place)
         except (ValueError, RuntimeError) as error:
             raise DamagedError.of(
                 shard.path, f"has chunk {number} that cannot be decoded ({error})"

@@ -83,7 +83,7 @@ def encoder(codecs: Sequence[Mapping[str, Any]]) -> Callable[[Any], bytes]:
 
     def encode(data: Any) -> bytes:  # noqa: ANN401 (any buffer)
         for step in steps:
-            data = step(data)
+            data = bytes(step(data))
         return bytes(data)
 
     return encode

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,12 @@ class FlatRows:
     def __init__(self, folder: Path, array: ArrayFormat) -> None:
         self._folder = folder
         self._format = array
-        self._range = AddressRange(array.shards * array.shard_bytes)
+        total = array.shards * array.shard_bytes
+        self._range = AddressRange(total)
+        # Around a page that is missing the kernel reads up to some MiB more. That
+        # fills the page cache quickly, but of what will not stay there it is waste:
+        # then it is told just what a batch needs, all of it at once.
+        self._is_large = total > _memory() // 2
         self._mapped = np.zeros(array.shards, dtype=bool)
         self._all_mapped = False
         self._stretches: dict[int, npt.NDArray[np.void]] = {}
@@ -60,22 +67,33 @@ class FlatRows:
         if stop > start:
             first, last = start // self._format.shard_rows, stop - 1
             self._map(np.arange(first, last // self._format.shard_rows + 1))
+            if self._is_large:
+                self._begin_to_read([start], stop - start)
         return self._rows[start:stop]
 
     def take(self, rows: Rows) -> npt.NDArray[Any]:
         """Copy rows of the first axis: shape (n, …)."""
         self._map_for(rows, 1)
+        if self._is_large:
+            self._begin_to_read(rows.tolist(), 1)
         return self._rows[rows]
 
     def windows(self, starts: Rows, width: int) -> npt.NDArray[Any]:
         """Copy stretches of a one-dimensional array: shape (n, width)."""
         self._map_for(starts, width)
+        if self._is_large:
+            self._begin_to_read(starts.tolist(), width)
         found = self._sliding(width)[starts]
         return found.view(self._format.dtype).reshape(len(starts), width)
 
     def forget_pages(self) -> None:
         """Take the pages read so far out of the resident set."""
         self._range.forget_pages()
+
+    def _begin_to_read(self, starts: Sequence[int], width: int) -> None:
+        size = self._format.row_bytes
+        for start in starts:
+            self._range.will_need(start * size, width * size)
 
     def _map_for(self, starts: Rows, width: int) -> None:
         if self._all_mapped:
@@ -91,19 +109,8 @@ class FlatRows:
             self._map(last // self._format.shard_rows)
 
     def _sliding(self, width: int) -> npt.NDArray[np.void]:
-        """Return all stretches of this width, each as one opaque value.
-
-        NumPy copies single values of a one-dimensional array faster than rows of a
-        two-dimensional one, by a seventh.
-        """
         if width not in self._stretches:
-            step = self._rows.itemsize
-            self._stretches[width] = np.ndarray(
-                (max(self._format.rows - width + 1, 0),),
-                dtype=np.dtype((np.void, width * step)),
-                buffer=self._rows.data,
-                strides=(step,),
-            )
+            self._stretches[width] = stretches_of(self._rows, width)
         return self._stretches[width]
 
     def _map(self, shards: Rows) -> None:
@@ -130,11 +137,33 @@ class FlatRows:
     def _place(self, handle: int, offset: int, length: int) -> None:
         try:
             self._range.place(handle, offset, length)
+            if self._is_large:
+                self._range.expect_random(offset, length)
         except OSError as error:
             raise UnavailableError(
                 f"{self._folder} cannot be mapped into memory ({error.strerror}).",
                 "Raise vm.max_map_count, or ingest with larger shards.",
             ) from error
+
+
+def stretches_of(values: npt.NDArray[Any], width: int) -> npt.NDArray[np.void]:
+    """Return all stretches of this width of a flat array, each as one opaque value.
+
+    NumPy copies single values of a one-dimensional array faster than rows of a
+    two-dimensional one, by a seventh.
+    """
+    return np.ndarray(
+        (max(len(values) - width + 1, 0),),
+        dtype=np.dtype((np.void, width * values.itemsize)),
+        buffer=values.data,
+        strides=(values.itemsize,),
+    )
+
+
+@cache
+def _memory() -> int:
+    """Return the bytes of memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def open_shard(path: Path) -> int:

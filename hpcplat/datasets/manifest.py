@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from hpcplat.datasets.damage import DamagedError
 
@@ -64,32 +64,36 @@ class Manifest(_Record):
     provenance: Mapping[str, Any]
     parent: str | None = None
 
+    _digest: str = PrivateAttr("")
+
     @property
     def digest(self) -> str:
         """The version's name: 64 hexadecimal digits."""
-        return digest_of(self.content)
+        if not self._digest:
+            content = self.content.model_dump(mode="json")
+            self._digest = _sha256(_canonical(content))
+        return self._digest
 
     def to_json(self) -> str:
-        """Return the exact text of the file, its own checksum included."""
+        """Return the exact text of the file: canonical JSON, sealed by a hash."""
         body = self.model_dump(mode="json")
-        body["digest"] = self.digest
-        body["sha256"] = hashlib.sha256(_canonical(body)).hexdigest()
-        return _text(body)
+        # In this order, so that readers can hash what they read as it stands.
+        body = {"content": body.pop("content"), "digest": self.digest, **body}
+        text = _canonical(body)[:-1]
+        return f'{text}{_SEAL}{_sha256(text)}"}}\n'
 
 
-def digest_of(content: Content) -> str:
-    """Return the digest that names this content."""
-    return hashlib.sha256(_canonical(content.model_dump(mode="json"))).hexdigest()
+_BEGINNING = '{"content":'
+_SEAL = ',"sha256":"'
+_SEAL_LENGTH = len(_SEAL) + 64 + len('"}\n')
 
 
-def _canonical(value: Any) -> bytes:  # noqa: ANN401 (any JSON value)
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False
-    ).encode()
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _text(body: Mapping[str, Any]) -> str:
-    return json.dumps(body, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+def _canonical(value: Any) -> str:  # noqa: ANN401 (any JSON value)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -99,15 +103,27 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / FILE_NAME
     try:
-        raw = path.read_bytes()
+        text = path.read_bytes().decode()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DamagedError.of(path, "is missing") from error
-    try:
-        body = json.loads(raw)
-        stored = {key: body.pop(key) for key in ("digest", "sha256")}
-        manifest = Manifest.model_validate(body)
-    except (ValueError, KeyError, AttributeError, ValidationError) as error:
-        raise DamagedError.of(path, "cannot be read") from error
-    if stored["digest"] != manifest.digest or manifest.to_json().encode() != raw:
+    except UnicodeDecodeError as error:
+        raise DamagedError.of(path, "is not what was written") from error
+    body, seal = text[:-_SEAL_LENGTH], text[-_SEAL_LENGTH:]
+    if seal != f'{_SEAL}{_sha256(body)}"}}\n' or not body.startswith(_BEGINNING):
         raise DamagedError.of(path, "is not what was written")
+    try:
+        return _parsed(body)
+    except (ValueError, KeyError, ValidationError) as error:
+        raise DamagedError.of(path, f"cannot be read ({error})") from error
+
+
+def _parsed(text: str) -> Manifest:
+    start = len(_BEGINNING)
+    content, end = json.JSONDecoder().raw_decode(text, start)
+    rest = json.loads("{" + text[end + 1 :] + "}")
+    digest = rest.pop("digest")
+    if digest != _sha256(text[start:end]):
+        raise ValueError("its digest is not that of its content")
+    manifest = Manifest.model_validate({"content": content, **rest})
+    manifest._digest = digest
     return manifest

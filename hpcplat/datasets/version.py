@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hpcplat.datasets.array import DECODED_BYTES, Array
+from hpcplat.datasets.array import Array
 from hpcplat.datasets.damage import DamagedError
 from hpcplat.datasets.manifest import (
     FILE_NAME,
@@ -65,7 +65,7 @@ class DatasetVersion:
         self,
         folder: Path,
         *,
-        memory_bytes: int = DECODED_BYTES,
+        memory_bytes: int | None = None,
         threads: int | None = None,
     ) -> None:
         self.folder = folder
@@ -122,7 +122,9 @@ def _checked(array: Array, known: ArraySchema) -> Array:
     return array
 
 
-def _reopen(folder: Path, memory_bytes: int, threads: int | None) -> DatasetVersion:
+def _reopen(
+    folder: Path, memory_bytes: int | None, threads: int | None
+) -> DatasetVersion:
     return DatasetVersion(folder, memory_bytes=memory_bytes, threads=threads)
 
 
@@ -153,7 +155,7 @@ def open_version(
     name_or_path: str | os.PathLike[str],
     root: str | os.PathLike[str] | None = None,
     *,
-    memory_bytes: int = DECODED_BYTES,
+    memory_bytes: int | None = None,
     threads: int | None = None,
 ) -> DatasetVersion:
     """Open ``name``, ``name@tag``, ``name@digest`` or the path of a version's folder.

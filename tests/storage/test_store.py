@@ -124,7 +124,9 @@ class TestOpening:
 
     def test_nonsense_in_the_manifest(self, writable: Path) -> None:
         (writable / "manifest.json").write_text("{}")
-        with pytest.raises(DamagedError, match=r"manifest\.json cannot be read"):
+        with pytest.raises(
+            DamagedError, match=r"manifest\.json is not what was written"
+        ):
             DatasetVersion(writable)
 
     def test_an_unknown_split_names_those_there_are(self, folder: Path) -> None:
