@@ -99,7 +99,7 @@ def test_charts_load(page: Page, address: str, run: str, state: str) -> None:
     page.goto(base + aim_path(run, "/aim/local"))
     page.get_by_text(state, exact=True).first.wait_for()
     page.get_by_text("loss", exact=True).first.wait_for()
-    page.locator("svg path.PlotPath, svg path[class*=Line]").first.wait_for()
+    page.locator("svg path[class*=Line]").first.wait_for(state="attached")
 
 
 def test_restarts_and_failures_show(page: Page, address: str) -> None:
