@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hpcplat.cli.following import messages
+from hpcplat.cli.sbatch_log import follow_log, log_file, print_log
 from hpcplat.cli.session import AsJson, JobName, find, print_json, service
 from hpcplat.errors import ExitCode
 
@@ -38,6 +39,10 @@ def logs(  # noqa: PLR0913 - each is an option of the command line
     """Print a job's log: rank 0's of the newest attempt, or another one's."""
     with service() as client:
         found = find(client, job)
+        if found.job["kind"] == "sbatch":
+            path = log_file(client, found)
+            follow_log(path, found.id) if follow else print_log(path, tail)
+            return
         where = _given(
             rank=rank, attempt=attempt, tail=tail, task=found.task, batch=batch or None
         )

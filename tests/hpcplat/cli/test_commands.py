@@ -164,6 +164,20 @@ def test_what_sbatch_submitted_is_known(person: Person) -> None:
     assert list((person.folder / "data" / "sbatch").iterdir()) == []
 
 
+def test_the_log_of_an_sbatch_job_is_read_where_it_lies(person: Person) -> None:
+    words = (
+        "-J",
+        "teller",
+        "-o",
+        "%x-%j.txt",
+        "--wrap",
+        "echo told; sleep 2; echo all",
+    )
+    person.run("sbatch", *words)
+    assert person.out("logs", "-f", "teller") == "told\nall"
+    assert person.out("logs", "teller", "--tail", "1") == "all"
+
+
 def test_a_refused_sbatch_leaves_nothing(person: Person) -> None:
     before = person.out("jobs")
     assert (
