@@ -17,7 +17,7 @@ from server.auth import Action, Principal
 from server.ids import new_job_id, submission_key
 from server.intake import Admitted
 from server.preparation import array_chunks, script_for
-from server.queries import events, jobs, submissions
+from server.queries import events, jobs, submissions, workspaces
 from server.queries.jobs import Named, Scope
 from server.schemas import AttemptAnswer, DryRun, JobAnswer, JobDetails
 from server.service import Service
@@ -85,7 +85,7 @@ def cancel(
     now = datetime.now(UTC)
     with service.database.write() as session:
         named = jobs.find(session, scope, reference)
-        auth.may(principal, Action.CANCEL, named.job.user_id)
+        _check(session, principal, Action.CANCEL, named.job)
         job = jobs.locked(session, named.job.id)
         if job.state in FINAL:
             raise ConflictError(
@@ -117,7 +117,7 @@ def requeue(
     """Put a job or a task back into the queue, under the same Slurm id."""
     with service.database.read() as session:
         named = jobs.find(session, scope, reference)
-        auth.may(principal, Action.REQUEUE, named.job.user_id)
+        _check(session, principal, Action.REQUEUE, named.job)
         addresses = _addresses(session, named.job, task)
     if not addresses:
         raise ConflictError(
@@ -126,6 +126,7 @@ def requeue(
         )
     for address in addresses:
         service.site.scheduler.requeue(address)
+        service.reconciler.hurry(int(address.partition("_")[0]))
     now = datetime.now(UTC)
     with service.database.write() as session:
         job = jobs.locked(session, named.job.id)
@@ -170,6 +171,12 @@ def _fields(named: Named) -> dict[str, Any]:
         "started_at": job.started_at,
         "ended_at": job.ended_at,
     }
+
+
+def _check(session: Session, principal: Principal, action: Action, job: Job) -> None:
+    """Refuse what the principal's role in the job's workspace does not allow."""
+    role = workspaces.role_in(session, principal.user_id, job.workspace_id)
+    auth.may(principal, action, job.user_id, role)
 
 
 def _note_cancel(

@@ -19,7 +19,15 @@ from hpcplat.slurm.scheduler import Scheduler
 from server import problems
 from server.database import Database
 from server.limits import Observed
-from server.routes import cluster, health, jobs, sbatch, streams, tokens
+from server.routes import (
+    cluster,
+    health,
+    jobs,
+    sbatch,
+    streams,
+    tokens,
+    workspaces,
+)
 from server.schemas import Problem
 from server.service import Service, Times
 
@@ -71,7 +79,7 @@ def create_app(service: Service, *, threads: bool) -> FastAPI:
     )
     app.state.service = service
     app.state.principals = {}
-    for module in (jobs, sbatch, streams, cluster, health, tokens):
+    for module in (jobs, sbatch, streams, cluster, health, tokens, workspaces):
         app.include_router(module.router, prefix=PREFIX, responses=PROBLEMS)
     problems.install(app)
     app.add_middleware(Observed, metrics=service.metrics)

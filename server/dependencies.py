@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
 from server import auth
-from server.auth import Peer, Principal, UnauthenticatedError
+from server.auth import Peer, Principal, TokenScope, UnauthenticatedError
 from server.problems import LARGEST_BODY, too_large
 from server.queries import people
 from server.queries.jobs import Scope
@@ -48,6 +48,21 @@ async def principal(request: Request, serving: Serving) -> Principal:
 
 
 Asking = Annotated[Principal, Depends(principal)]
+
+
+async def source(request: Request) -> str:
+    """Return where a request comes from: an address, or the Unix socket."""
+    return source_of(request)
+
+
+def source_of(request: Request) -> str:
+    """Return where a request comes from, by the connection and no header."""
+    if getattr(request.state, "peer", None) is not None:
+        return "unix"
+    return request.client.host if request.client else "unknown"
+
+
+Source = Annotated[str, Depends(source)]
 
 
 async def scope(serving: Serving, asking: Asking) -> Scope:
@@ -90,6 +105,12 @@ async def limited_body(request: Request, limit: int) -> bytes:
 
 
 async def _remembered(request: Request, who: str, serving: Service) -> Principal:
+    request.state.principal = await _looked_up(request, who, serving)
+    found: Principal = request.state.principal
+    return found
+
+
+async def _looked_up(request: Request, who: str, serving: Service) -> Principal:
     known: dict[str, tuple[float, Principal]] = request.app.state.principals
     entry = known.get(who)
     now = time.monotonic()
@@ -115,7 +136,8 @@ def _by_token(serving: Service, token_digest: str) -> Principal:
     if holder.used_at is None or now - holder.used_at > TOUCH_EVERY:
         with serving.database.write() as session:
             people.touch_token(session, holder.token_id, now)
-    return Principal(holder.user_id, holder.user, holder.is_admin)
+    scopes = frozenset(s for s in TokenScope if s in holder.scopes)
+    return Principal(holder.user_id, holder.user, holder.is_admin, scopes)
 
 
 def _by_peer(serving: Service, uid: str) -> Principal:

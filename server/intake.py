@@ -26,12 +26,13 @@ from server.datasets import with_dataset_pinned
 from server.ids import new_job_id
 from server.preparation import array_chunks
 from server.problems import FieldsError
-from server.queries import jobs, people
+from server.people.workspaces import workspace_of_job
+from server.queries import jobs, people, workspaces
 from server.queries.jobs import NewJob, Scope
 from server.schemas import BulkRequest, Invalid, JobRequest
 from server.service import Service
 
-DEFAULT_WORKSPACE: Final = "default"
+DEFAULT_WORKSPACE: Final = workspaces.DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def _written(
     new: list[NewJob] = []
     cluster = service.site.name
     with service.database.write() as session:
-        workspaces = _workspaces(session, requests, now)
+        places = _workspaces(session, service, principal, requests, now)
         for request, key in zip(requests, keys, strict=True):
             spec = _resolved(session, scope, request.spec)
             digest = spec_digest(spec)
@@ -147,7 +148,7 @@ def _written(
                 NewJob(
                     id=job_id,
                     cluster=cluster,
-                    workspace_id=workspaces[spec.workspace or DEFAULT_WORKSPACE],
+                    workspace_id=places[request.spec.workspace],
                     user_id=principal.user_id,
                     name=spec.name,
                     kind=spec.kind,
@@ -169,10 +170,23 @@ def _written(
 
 
 def _workspaces(
-    session: Session, requests: Sequence[Admitted], now: datetime
-) -> Mapping[str, int]:
-    names = {request.spec.workspace or DEFAULT_WORKSPACE for request in requests}
-    return {name: people.ensure_workspace(session, name, now) for name in sorted(names)}
+    session: Session,
+    service: Service,
+    principal: Principal,
+    requests: Sequence[Admitted],
+    now: datetime,
+) -> Mapping[str | None, int]:
+    """Return the numbers of the workspaces that are meant; refuses those not open."""
+    return {
+        wanted: people.ensure_workspace(
+            session,
+            workspace_of_job(
+                session, principal, wanted, is_personal=not service.serves_others
+            ),
+            now,
+        )
+        for wanted in dict.fromkeys(request.spec.workspace for request in requests)
+    }
 
 
 def spec_digest(spec: JobSpec) -> str:

@@ -43,6 +43,8 @@ WORDS: Final[Mapping[BaseState, str]] = {
     BaseState.OUT_OF_MEMORY: "It ran out of memory.",
 }
 
+REQUEUED: Final = "REQUEUED"
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -263,6 +265,8 @@ def _sentence(told: Sequence[PastJob], starts: tuple[Start, ...]) -> Verdict:
 def _end_of(record: PastJob) -> tuple[State, str]:
     """Return the state and the reason of an attempt that has ended."""
     base = record.state.base
+    if REQUEUED in record.state.flags:
+        return OURS[base], "It was requeued."
     if base is BaseState.COMPLETED:
         killed = [s.step for s in record.steps if _ran_out_of_memory(s.state)]
         if killed:
@@ -357,12 +361,17 @@ def _past_start(past: PastJob, started: datetime) -> Start:
         submitted_at=past.submitted,
         started_at=started,
         ended_at=past.ended if ended else None,
-        state=str(past.state.base),
+        state=_word_of(past.state),
         reason=_end_of(past)[1] if ended else "",
         exit_code=past.exit_code if ended else None,
         exit_signal=past.exit_signal if ended else None,
         nodes=past.nodes,
     )
+
+
+def _word_of(state: JobState) -> str:
+    """Return Slurm's word; a requeue ends an attempt with CANCELLED and this flag."""
+    return REQUEUED if REQUEUED in state.flags else str(state.base)
 
 
 def _live_start(live: LiveJob, started: datetime) -> Start:

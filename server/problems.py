@@ -23,6 +23,7 @@ from hpcplat.errors import (
 )
 from hpcplat.jobs import SpecError
 from server.auth import UnauthenticatedError
+from server.people import workspaces
 from server.schemas import Invalid, Problem
 
 logger = logging.getLogger("hpcplat.server")
@@ -143,9 +144,23 @@ def _problem(
     )
 
 
-def _on_mendable(_request: Request, error: Exception) -> Response:
+def _on_mendable(request: Request, error: Exception) -> Response:
     assert isinstance(error, HpcplatError)
+    if isinstance(error, ForbiddenError | UnauthenticatedError):
+        _record_refusal(request, error)
     return response(problem_of(error))
+
+
+def _record_refusal(request: Request, error: HpcplatError) -> None:
+    """Write down who was refused what; whom nobody knows goes to the log alone."""
+    source = request.client.host if request.client else "unix"
+    what = f"{request.method} {request.url.path}"
+    principal = getattr(request.state, "principal", None)
+    if principal is None:
+        logger.warning("%s from %s: %s", what, source, error.what)
+        return
+    database = request.app.state.service.database
+    workspaces.recorded_refusal(database, principal, source, what, error.what)
 
 
 def _on_validation(_request: Request, error: Exception) -> Response:

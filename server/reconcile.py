@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 
 from hpcplat.errors import HpcplatError, UnavailableError
 from hpcplat.slurm.scheduler import LiveJob, PastJob
 from hpcplat.slurm.states import has_ended
 from server.database import Database
-from server.ids import find_key
 from server.judgement import Patience, Report, Sight, Verdict, judge, with_report
 from server.metrics import Metrics
 from server.queries import leases, submissions, verdicts
 from server.queries.submissions import Watched
 from server.queries.verdicts import Judged
 from server.reports import report_of
+from server.settling import Settled, dead, settle
+from server.sightings import OpenStarts, Told, by_key, number, past_by_key, past_number
 from server.site import Site
 from server.states import Sending, State
 from server.submission import Pace
@@ -31,6 +31,7 @@ LEASE: Final = timedelta(seconds=15)
 BATCH: Final = 200  # verdicts written in one transaction
 MOST_IDS: Final = 400  # job ids that sacct is asked for by name
 CANCEL_AGAIN: Final = timedelta(seconds=10)
+HURRY: Final = timedelta(seconds=90)  # a requeue passes through COMPLETING first
 MARGIN: Final = timedelta(hours=1)  # clocks of the service and of Slurm may differ
 
 
@@ -60,54 +61,6 @@ class Look:
     moved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What Slurm said in this round, by key; ``past`` None where it was silent."""
-
-    asked_at: datetime
-    live: Mapping[str, list[LiveJob]]
-    past: Mapping[str, list[PastJob]] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What becomes of a submission in doubt."""
-
-    step: Literal["wait", "found", "again", "unknown"]
-    slurm_job_id: int = 0
-    missed_at: datetime | None = None
-
-
-def settle(
-    watched: Watched,
-    told: Told,
-    pace: Pace,
-    confirm: timedelta,
-    has_accounting: bool,
-    remembered: timedelta,
-) -> Settled:
-    """Decide on a submission of which nobody knows whether Slurm has it.
-
-    ``remembered`` is for how long squeue surely shows a job (MinJobAge). It is sent
-    again only if Slurm, asked after the sbatch was dead and its message settled, did
-    not know the key, twice, in the queue and in accounting.
-    """
-    found = [_root(record) for record in told.live.get(watched.key, ())]
-    if not found and told.past:
-        found = [_past_root(record) for record in told.past.get(watched.key, ())]
-    if found:
-        return Settled("found", min(found))
-    claimed = watched.claimed_at or told.asked_at
-    dead = watched.doubted_at or claimed + pace.claim_lasts
-    if told.asked_at < dead + pace.settles:
-        return Settled("wait", missed_at=watched.missed_at)
-    if told.past is None and told.asked_at - claimed > remembered:
-        return Settled("wait" if has_accounting else "unknown")
-    if watched.missed_at is None or told.asked_at - watched.missed_at < confirm:
-        return Settled("wait", missed_at=watched.missed_at or told.asked_at)
-    return Settled("again")
-
-
 class Reconciler:
     """Watches all submissions of one cluster; one service at a time does (a lease)."""
 
@@ -130,6 +83,8 @@ class Reconciler:
         self.last_look: datetime | None = None
         self._lease = ""
         self._stored: dict[int, Judged] = {}
+        self._open = OpenStarts()
+        self._hurried: dict[int, datetime] = {}
         self._foreign: set[str] = set()
         self._cancelled: dict[str, datetime] = {}
 
@@ -155,6 +110,13 @@ class Reconciler:
         self.last_look = told.asked_at
         return Look(leads=True, busy=True, moved=moved > 0)
 
+    def hurry(self, slurm_job_id: int) -> None:
+        """Let a requeued job start at once, when it is back in the queue.
+
+        Slurm itself would make it wait for two minutes.
+        """
+        self._hurried[slurm_job_id] = _now() + HURRY
+
     def give_up(self) -> None:
         """Let another service lead at once."""
         if self._lease:
@@ -165,7 +127,7 @@ class Reconciler:
         """Ask squeue, and sacct too where a job left the queue: one question each."""
         asked_at = _now()
         with self.metrics.query("jobs"):
-            live = _by_key(self.site.scheduler.jobs(finished=True), watched)
+            live = by_key(self.site.scheduler.jobs(finished=True), watched)
         self.degraded = ""
         if not self.site.facts().has_accounting:
             self.degraded = (
@@ -191,25 +153,20 @@ class Reconciler:
         except UnavailableError as error:
             self.degraded = f"Accounting does not answer: {error.what}"
             return None
-        return _past_by_key(records, asked)
+        return past_by_key(records, asked)
 
     def _needs_history(
         self, watched: Watched, live: Mapping[str, list[LiveJob]], now: datetime
     ) -> bool:
         records = live.get(watched.key, ())
         if watched.state != Sending.SENT:
-            return not records and now >= _dead(watched, self.pace, now)
-        records = [r for r in records if _root(r) == watched.slurm_job_id]
+            return not records and now >= dead(watched, self.pace, now)
+        records = [r for r in records if number(r) == watched.slurm_job_id]
         if all(has_ended(record.state) for record in records):
             return True
-        stored = self._stored.get(watched.submission_id)
-        if stored is None:
-            return False
-        running = {record.started for record in records}
-        return any(
-            start.ended_at is None and start.started_at not in running
-            for start in stored.verdict.starts
-        )
+        if watched.submission_id not in self._stored:
+            return any(record.restarts for record in records)
+        return self._open.are_hidden(watched.submission_id, records)
 
     def _settle_doubts(self, watched: Sequence[Watched], told: Told) -> int:
         doubts = [w for w in watched if w.state != Sending.SENT]
@@ -271,13 +228,14 @@ class Reconciler:
         gone = self._stored.keys() - {one.submission_id for one in watched}
         for submission_id in gone:
             del self._stored[submission_id]
+        self._open.forget(gone)
         return len(fresh)
 
     def _judged(self, watched: Watched, told: Told, has_accounting: bool) -> Judged:
         live = tuple(
             record
             for record in told.live.get(watched.key, ())
-            if _root(record) == watched.slurm_job_id
+            if number(record) == watched.slurm_job_id
         )
         missed_at = None if live else watched.missed_at or told.asked_at
         past = None if told.past is None else tuple(told.past.get(watched.key, ()))
@@ -304,7 +262,9 @@ class Reconciler:
                 return False  # we were stopped for long: what we know is old
             for judged in batch:
                 verdicts.store(session, judged, now)
-        self._stored.update({judged.submission_id: judged for judged in batch})
+        for judged in batch:
+            self._stored[judged.submission_id] = judged
+            self._open.note(judged.submission_id, judged.verdict.starts)
         return True
 
     def _mend(self, watched: Sequence[Watched], told: Told) -> int:
@@ -312,6 +272,7 @@ class Reconciler:
         known = {one.key: one for one in watched}
         strangers = []
         moved = 0
+        self._start_hurried(told)
         for key, records in told.live.items():
             alive = [record for record in records if not has_ended(record.state)]
             if not alive:
@@ -322,8 +283,21 @@ class Reconciler:
                 moved += self._mend_known(known[key], alive, told)
         return moved + self._mend_strangers(strangers)
 
+    def _start_hurried(self, told: Told) -> None:
+        for slurm_job_id, until in tuple(self._hurried.items()):
+            if told.asked_at > until:
+                del self._hurried[slurm_job_id]
+        if not self._hurried:
+            return
+        for record in (one for records in told.live.values() for one in records):
+            if number(record) in self._hurried and record.reason == "BeginTime":
+                try:
+                    self.site.scheduler.start_now(record.address)
+                except HpcplatError as error:  # then it waits as Slurm has it
+                    logger.warning("starting %s: %s", record.address, error)
+
     def _mend_known(self, watched: Watched, alive: list[LiveJob], told: Told) -> int:
-        others = {_root(record) for record in alive} - {watched.slurm_job_id}
+        others = {number(record) for record in alive} - {watched.slurm_job_id}
         if others and not self._is_known(watched, told):
             return self._renumber(watched, min(others), told.asked_at)
         for other in others:
@@ -332,7 +306,7 @@ class Reconciler:
         if watched.cancel_asked:
             for record in alive:
                 if "COMPLETING" not in record.state.flags:
-                    self._cancel(str(_root(record)), told.asked_at)
+                    self._cancel(str(number(record)), told.asked_at)
         return 0
 
     def _is_known(self, watched: Watched, told: Told) -> bool:
@@ -340,8 +314,8 @@ class Reconciler:
         if told.past is None:
             return True  # nobody can say that it is not
         ours = watched.slurm_job_id
-        live = [_root(record) for record in told.live.get(watched.key, ())]
-        past = [_past_root(record) for record in told.past.get(watched.key, ())]
+        live = [number(record) for record in told.live.get(watched.key, ())]
+        past = [past_number(record) for record in told.past.get(watched.key, ())]
         return ours in live or ours in past
 
     def _renumber(self, watched: Watched, slurm_job_id: int, now: datetime) -> int:
@@ -369,7 +343,7 @@ class Reconciler:
     def _mend_stranger(
         self, row: Submission, alive: list[LiveJob], now: datetime
     ) -> int:
-        root = min(_root(record) for record in alive)
+        root = min(number(record) for record in alive)
         if row.state in {Sending.CLAIMED, Sending.DOUBTFUL}:
             return 0  # it was sent while Slurm was asked: the next round sees to it
         if row.state == Sending.QUEUED:  # its sbatch got through after all
@@ -398,67 +372,3 @@ class Reconciler:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def _root(record: LiveJob) -> int:
-    """Return the number that sbatch answered: of the array, of the het job as a whole."""
-    if record.array_job_id:
-        return record.array_job_id
-    root, plus, _ = record.address.partition("+")
-    return int(root) if plus and root.isdecimal() else record.job_id
-
-
-def _dead(watched: Watched, pace: Pace, now: datetime) -> datetime:
-    return watched.doubted_at or (watched.claimed_at or now) + pace.claim_lasts
-
-
-def _by_key(
-    records: Iterable[LiveJob], watched: Sequence[Watched]
-) -> Mapping[str, list[LiveJob]]:
-    """Sort the queue's records by key; by the job id where somebody took the key away.
-
-    A job that came by way of sbatch may carry its owner's own comment instead. Numbers
-    repeat: a job under ours that is another person's, or has another name, is not ours.
-    """
-    ours = {w.slurm_job_id: w for w in watched if w.slurm_job_id is not None}
-    found: dict[str, list[LiveJob]] = {}
-    for record in records:
-        key = find_key(record.comment, record.name)
-        if key is None:
-            key = _key_of(record, ours.get(_root(record)))
-        if key is not None:
-            found.setdefault(key, []).append(record)
-    return found
-
-
-def _past_by_key(
-    records: Iterable[PastJob], asked: Sequence[Watched]
-) -> Mapping[str, list[PastJob]]:
-    """Sort accounting's records by key: of the comment, of the name, by the job id.
-
-    Accounting keeps the comment only where the site says so, and only at the end.
-    """
-    ours = {w.slurm_job_id: w for w in asked if w.slurm_job_id is not None}
-    found: dict[str, list[PastJob]] = {}
-    for record in records:
-        key = find_key(record.comment, record.name)
-        if key is None:
-            key = _key_of(record, ours.get(_past_root(record)))
-        if key is not None:
-            found.setdefault(key, []).append(record)
-    return found
-
-
-def _key_of(record: LiveJob | PastJob, watched: Watched | None) -> str | None:
-    if watched is None or record.user != watched.user:
-        return None
-    # Accounting may have lost letters of the name that are not ASCII.
-    same_name = record.name.isascii() and record.name == watched.name
-    odd_name = not watched.name.isascii()
-    is_ours = watched.kind == "sbatch" or same_name or odd_name
-    return watched.key if is_ours else None
-
-
-def _past_root(record: PastJob) -> int:
-    root = re.split(r"[_+]", record.address, maxsplit=1)[0]
-    return int(root) if root.isdecimal() else record.job_id

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from hpcplat.jobs import JobSpec
+from server.auth import ALL_SCOPES, TokenScope
 
 EXAMPLE_SPEC: dict[str, Any] = {
     "name": "hello",
@@ -211,6 +212,12 @@ class TokenRequest(BaseModel):
 
     label: str = Field(default="", max_length=255, examples=["laptop"])
     days: int = Field(default=30, ge=1, le=365, description="How long it is valid.")
+    scopes: frozenset[TokenScope] = Field(
+        default=ALL_SCOPES,
+        min_length=1,
+        description="read: see; write: submit, cancel, requeue too; manage: members,"
+        " quotas and tokens. Never more than you have yourself.",
+    )
 
 
 class TokenAnswer(Answer):
@@ -218,6 +225,7 @@ class TokenAnswer(Answer):
 
     id: str
     label: str
+    scopes: str = Field(examples=["read write"])
     created_at: datetime
     expires_at: datetime
     used_at: datetime | None

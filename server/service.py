@@ -151,6 +151,11 @@ class Service:
             else (f"{self.runs}/{job_id}")
         )
 
+    @property
+    def serves_others(self) -> bool:
+        """Whether jobs of several people run through this service."""
+        return self.identity.is_root
+
     def look_age(self) -> float:
         """Return the seconds since Slurm was last seen whole; infinite if never."""
         last = self.reconciler.last_look

@@ -64,7 +64,9 @@ class Workspace(SQLModel, table=True):
     id: int | None = Field(default=None, primary_key=True)
     name: str = Field(max_length=255, unique=True)
     account: str = Field(default="", max_length=255)
+    parent: str = Field(default="", max_length=255)  # a workspace's name, or empty
     created_at: datetime = _when()
+    closed_at: datetime | None = _when(default=None)
 
 
 class Member(SQLModel, table=True):
@@ -77,6 +79,34 @@ class Member(SQLModel, table=True):
     role: str = Field(max_length=16)
 
 
+class Quota(SQLModel, table=True):
+    """What a workspace, or one member of it, may have; Slurm enforces it."""
+
+    __tablename__ = "quota"
+
+    workspace_id: int = Field(foreign_key="workspace.id", primary_key=True)
+    user: str = Field(default="", primary_key=True, max_length=255)  # empty: all
+    limits: dict[str, str] = Field(sa_column=Column(JSON, nullable=False))
+    set_by: str = Field(max_length=255)
+    set_at: datetime = _when()
+
+
+class Audit(SQLModel, table=True):
+    """Who did, or was refused, what, when and from where; never altered."""
+
+    __tablename__ = "audit"
+
+    id: int | None = Field(default=None, primary_key=True)
+    at: datetime = _when(index=True)
+    who: str = Field(max_length=255)
+    source: str = Field(max_length=255)  # an address, or "unix"
+    action: str = Field(max_length=64)
+    target: str = _words()
+    workspace: str = Field(default="", max_length=255, index=True)
+    is_refusal: bool = False
+    detail: str = _words()
+
+
 class Token(SQLModel, table=True):
     """A bearer token; only its SHA-256 is kept."""
 
@@ -86,6 +116,7 @@ class Token(SQLModel, table=True):
     user_id: int = Field(foreign_key="user_account.id", index=True)
     digest: str = Field(max_length=64, unique=True)
     label: str = Field(default="", max_length=255)
+    scopes: str = Field(default="read write manage", max_length=255)
     created_at: datetime = _when()
     expires_at: datetime = _when()
     used_at: datetime | None = _when(default=None)

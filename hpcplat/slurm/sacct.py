@@ -132,6 +132,12 @@ def _step(row: list[str]) -> PastStep:
 
 
 def _exit(field: str) -> tuple[int, int]:
+    """Return exit code and signal; 0, 0 for a step whose end nobody could tell.
+
+    So it is where a node died: its step has ended (CANCELLED), and no code is known.
+    """
+    if not field:
+        return 0, 0
     match = _EXIT.fullmatch(field)
     if match is None:
         raise UnreadableError(f"{clip(field)} is not an exit code.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -25,6 +25,7 @@ class Holder:
     is_admin: bool
     expires_at: datetime
     used_at: datetime | None
+    scopes: frozenset[str] = frozenset()
 
 
 def find_user(session: Session, name: str) -> int | None:
@@ -98,8 +99,14 @@ def add_token(session: Session, token: Token) -> None:
     session.add(token)
 
 
-def new_token(
-    token_id: str, user: int, digest: str, label: str, now: datetime, expires: datetime
+def new_token(  # noqa: PLR0913 - a row's fields
+    token_id: str,
+    user: int,
+    digest: str,
+    label: str,
+    now: datetime,
+    expires: datetime,
+    scopes: Iterable[str] = ("manage", "read", "write"),
 ) -> Token:
     """Return a token's row."""
     return Token(
@@ -107,6 +114,7 @@ def new_token(
         user_id=user,
         digest=digest,
         label=label,
+        scopes=" ".join(sorted(scopes)),
         created_at=now,
         expires_at=expires,
     )
@@ -130,6 +138,7 @@ def holder_of(session: Session, digest: str, now: datetime) -> Holder | None:
         user.is_admin,
         token.expires_at,
         token.used_at,
+        frozenset(token.scopes.split()),
     )
 
 

@@ -9,15 +9,18 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from server import auth
-from server.dependencies import Asking, Serving
-from server.queries import people
+from server.dependencies import Asking, Serving, Source
+from server.queries import audit, people
+from server.queries.audit import Entry
 from server.schemas import NewToken, TokenAnswer, TokenList, TokenRequest
 
 router = APIRouter(prefix="/tokens", tags=["tokens"])
 
 
 @router.post("", status_code=201, summary="Make a token")
-def make(serving: Serving, asking: Asking, request: TokenRequest) -> NewToken:
+def make(
+    serving: Serving, asking: Asking, source: Source, request: TokenRequest
+) -> NewToken:
     """Make a token for yourself; its value is shown this once."""
     token = auth.new_token()
     now = datetime.now(UTC)
@@ -28,9 +31,12 @@ def make(serving: Serving, asking: Asking, request: TokenRequest) -> NewToken:
         request.label,
         now,
         now + timedelta(days=request.days),
+        auth.scopes_for_token(asking, request.scopes),
     )
     with serving.database.write() as session:
         people.add_token(session, row)
+        made = Entry(asking.name, source, "token.make", row.id, detail=row.scopes)
+        audit.add(session, made, now)
     return NewToken(**TokenAnswer.model_validate(row).model_dump(), token=token)
 
 
@@ -46,8 +52,11 @@ def list_tokens(serving: Serving, asking: Asking) -> TokenList:
 def revoke(
     serving: Serving,
     asking: Asking,
+    source: Source,
     token_id: Annotated[str, Path(pattern="^[0-9a-f]{16}$")],
 ) -> None:
     """End a token of yours; within seconds nobody can use it any more."""
+    now = datetime.now(UTC)
     with serving.database.write() as session:
-        people.revoke_token(session, token_id, asking.user_id, datetime.now(UTC))
+        people.revoke_token(session, token_id, asking.user_id, now)
+        audit.add(session, Entry(asking.name, source, "token.revoke", token_id), now)

@@ -221,6 +221,19 @@ def test_each_start_is_an_attempt() -> None:
     assert verdict.starts[1].ended_at is None
 
 
+def test_an_attempt_that_was_requeued_says_so() -> None:
+    requeued = past(
+        BaseState.CANCELLED,
+        state=JobState(BaseState.CANCELLED, frozenset({"REQUEUED"})),
+    )
+    waiting = live(BaseState.PENDING, reason="BeginTime")
+    verdict = judge(sight(waiting, past=(requeued,)), PATIENCE)
+    assert verdict.state is State.PENDING
+    assert [(s.state, s.reason) for s in verdict.starts] == [
+        ("REQUEUED", "It was requeued.")
+    ]
+
+
 def test_a_job_cancelled_before_it_started_has_no_attempt() -> None:
     never = past(BaseState.CANCELLED, nodes=(), started=NOW, ended=NOW)
     verdict = judge(sight(past=(never,), absent=LONG_AGO), PATIENCE)

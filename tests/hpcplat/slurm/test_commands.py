@@ -227,6 +227,15 @@ def test_attempts_keep_their_own_steps() -> None:
     assert (other.job_id, other.steps, other.name) == (8, (), "a\nb")
 
 
+def test_a_step_whose_node_died_has_no_exit_code() -> None:
+    step = {"JobIDRaw": "7.batch", "JobID": "7.batch"}
+    text = past_row(State="NODE_FAIL") + past_row(
+        **step, State="CANCELLED", ExitCode=""
+    )
+    [attempt] = sacct.parse(text, SEPARATOR)
+    assert (attempt.steps[0].exit_code, attempt.steps[0].exit_signal) == (0, 0)
+
+
 def test_an_attempt_that_a_requeue_ended() -> None:
     end = {"Start": "2026-01-01T00:00:01", "End": "2026-01-01T00:00:02"}
     text = past_row(State="REQUEUED", **end) + past_row(State="RESIZING", **end)

@@ -1,0 +1,1 @@
+"""People: workspaces, their members, what these may have, and who did what."""
