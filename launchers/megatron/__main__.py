@@ -11,6 +11,7 @@ from pathlib import Path
 from hpcplat.allocation import rank_placement
 from hpcplat.errors import ExitCode, HpcplatError
 from hpcplat.jobs import read_spec
+from launchers import stacks
 from launchers.megatron.run import train
 
 
@@ -23,6 +24,7 @@ def main(arguments: list[str]) -> int:
         "ignore", category=FutureWarning, module="torch.distributed"
     )
     warnings.filterwarnings("ignore", category=UserWarning, module="megatron.core")
+    stacks.listen()
     try:
         place = rank_placement()
         return train(read_spec(Path(arguments[0])), place)
