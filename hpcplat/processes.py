@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,3 +102,17 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def end_group(leader: int, grace: float) -> None:
+    """End a process group that is not our child: SIGTERM, then SIGKILL.
+
+    ``grace``: seconds between the two.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGTERM)
+        end = time.monotonic() + grace
+        while time.monotonic() < end:
+            os.killpg(leader, 0)
+            time.sleep(0.05)
+    kill_group(leader)

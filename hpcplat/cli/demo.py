@@ -1,10 +1,8 @@
-"""`hpcplat demo`: a Slurm on this machine, and a GPU job over two of its nodes."""
+"""`hpcplat demo`: a GPT trains under a real Slurm, a node dies, nothing is lost."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterator
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -12,112 +10,103 @@ import typer
 from rich.console import Console
 
 from hpcplat import cluster
-from hpcplat.cluster import Cluster, ClusterSpec
-from hpcplat.errors import ConflictError, UnavailableError
-from hpcplat.slurm.commandline import CommandLine
-from hpcplat.slurm.scheduler import Submission
-from hpcplat.slurm.states import BaseState, JobState, has_ended
+from hpcplat.cluster import ClusterSpec
+from hpcplat.demo.play import Play
+from hpcplat.demo.screen import Screen
+from hpcplat.demo.stage import Stage
+from hpcplat.demo.training import story
 
 app = typer.Typer()
 
-# Seconds that the job may take, from its submission to its end.
-PATIENCE = 120.0
-SCRIPT = """\
-#!/bin/bash
-#SBATCH --job-name=demo
-#SBATCH --nodes=2 --ntasks-per-node=2 --gpus-per-node=2 --time=5
-#SBATCH --no-requeue
-#SBATCH --output={output}
-srun --gpus-per-task=1 bash -c 'echo "rank $SLURM_PROCID of $SLURM_NTASKS\\
- on $SLURMD_NODENAME: CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"'
-"""
+STAGE = "demo"  # the folder of all but the cluster, inside the cluster's own
 
 
 @app.command()
 def demo(
     *,
     take_down: Annotated[
-        bool, typer.Option("--down", help="Take the demo's cluster down again.")
+        bool, typer.Option("--down", help="Take the demo down again.")
+    ] = False,
+    environment: Annotated[
+        bool, typer.Option("--env", help="Print the exports for your shell.")
+    ] = False,
+    only_hello: Annotated[
+        bool, typer.Option("--hello", help="Only the Slurm and a first GPU job.")
+    ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Train an undisturbed twin too, and compare."),
     ] = False,
     folder: Annotated[
         Path | None, typer.Option(help="Where all of it lies.", show_default=False)
     ] = None,
 ) -> None:
-    """Start a Slurm on this machine and run a GPU job over two of its nodes.
+    """Start a Slurm on this machine, train a GPT on it, and cut a node's power.
 
-    The cluster stays up for you to try; Ctrl-C takes all of it down.
+    All of it stays up for you to try; Ctrl-C takes everything down.
     """
     spec = ClusterSpec(name="demo", folder=folder or Path())
+    stage = Stage(spec.folder / STAGE)
     if take_down:
-        was_there = cluster.down(spec.folder)
-        print("The demo is gone." if was_there else "No demo was there.")
+        print("The demo is gone." if _take_down(spec, stage) else "No demo was there.")
         return
+    if environment:
+        for name, value in stage.exports().items():
+            print(f"export {name}={shlex.quote(value)}")
+        return
+    options = "" if folder is None else f" --folder {folder}"
     try:
-        _show(spec, "" if folder is None else f" --folder {folder}")
+        _play(spec, stage, only_hello=only_hello, verify=verify)
     except BaseException:  # Ctrl-C or an error: a demo leaves nothing behind
-        cluster.down(spec.folder)
+        _take_down(spec, stage)
         raise
+    print(_what_next(options, only_hello=only_hello))
 
 
-def _show(spec: ClusterSpec, options: str) -> None:
-    with Console(stderr=True).status("Starting a Slurm on this machine (10 s) …"):
-        running = _bring_up(spec)
+def _play(spec: ClusterSpec, stage: Stage, *, only_hello: bool, verify: bool) -> None:
+    screen = Screen(acts=2 if only_hello else 6)
+    screen.act("A Slurm on this machine")
+    with Console(stderr=True).status("Starting it (10 s) …"):
+        running = cluster.up(spec)
     major, minor = running.layout.version
-    print(
-        f"Slurm {major}.{minor:02} is up: {len(spec.nodes)} nodes of "
-        f"{spec.nodes[0].gpus} GPUs, the last one a spare."
-    )
-    state = _run(running)
-    print(f"The job is {state}.")
-    if state.base is not BaseState.COMPLETED:
-        raise UnavailableError(
-            "The demo's job did not complete.", f"See {running.folder.logs}."
-        )
-    print(
-        "\nThe cluster is yours to try:\n"
-        f'  eval "$(hpcplat cluster env{options or " --name demo"})"\n'
-        "  sinfo\n"
-        f"  hpcplat cluster kill-node n2{options or ' --name demo'}\n"
-        f"  hpcplat demo --down{options}"
-    )
+    count, gpus = len(spec.nodes), spec.nodes[0].gpus
+    said = f"Slurm {major}.{minor:02} is up: {count} nodes of {gpus} GPUs"
+    screen.say_all([f"{said}, the last one a spare."])
+    stage.open(running.environment())
+    play = Play(running, stage, screen)
+    play.hello()
+    if only_hello:
+        return
+    play.service()
+    play.dataset()
+    told = story()
+    run = play.training(told)
+    play.report(told, run)
+    if verify:
+        play.verify(told, run)
 
 
-def _bring_up(spec: ClusterSpec) -> Cluster:
-    try:
-        return cluster.up(spec)
-    except ConflictError:  # what is left of an earlier demo, after a reboot, say
-        cluster.down(spec.folder)
-        return cluster.up(spec)
+def _take_down(spec: ClusterSpec, stage: Stage) -> bool:
+    stage.end_service()
+    return cluster.down(spec.folder)
 
 
-def _run(running: Cluster) -> JobState:
-    folder = running.folder.path / "demo"
-    folder.mkdir(exist_ok=True)
-    output = folder / "%j.out"
-    environ = {**os.environ, **running.environment()}
-    slurm = CommandLine(running.folder.slurm_conf, environ=environ)
-    script = SCRIPT.format(output=output)
-    job = slurm.submit(Submission(script, str(folder))).job_id
-    print(f"Job {job} was submitted: 2 nodes, 2 ranks and 2 GPUs on each.")
-    state = _wait(slurm, job)
-    for line in sorted(_lines(folder / f"{job}.out")):
-        print(f"  {line}")
-    return state
-
-
-def _wait(slurm: CommandLine, job_id: int) -> JobState:
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        for job in slurm.jobs(finished=True):
-            if job.job_id == job_id and has_ended(job.state):
-                return job.state
-        time.sleep(0.2)
-    raise UnavailableError(
-        f"The demo's job has not ended within {PATIENCE:g} s.",
-        "Try again when the machine has less to do.",
-    )
-
-
-def _lines(output: Path) -> Iterator[str]:
-    if output.exists():
-        yield from output.read_text(errors="replace").splitlines()
+def _what_next(options: str, *, only_hello: bool) -> str:
+    place = options or " --name demo"
+    lines = [
+        "",
+        "All of it is yours to try:",
+        f'  eval "$(hpcplat cluster env{place})"',
+    ]
+    if not only_hello:
+        lines += [
+            f'  eval "$(hpcplat demo --env{options})"',
+            "  hpcplat top                  the queue, live",
+            "  hpcplat events gpt           what happened, and why",
+            "  hpcplat ui gpt               the run in Aim",
+        ]
+    lines += [
+        f"  hpcplat cluster kill-node n2{place}",
+        f"  hpcplat demo --down{options}",
+    ]
+    return "\n".join(lines)

@@ -36,7 +36,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_ranks_on_two_nodes_each_with_its_gpu(folder: Path) -> None:
-    first = run(folder).stdout
+    first = run(folder, "--hello").stdout
     assert [line.strip() for line in first.splitlines() if "rank " in line] == [
         "rank 0 of 4 on n1: CUDA_VISIBLE_DEVICES=0",
         "rank 1 of 4 on n1: CUDA_VISIBLE_DEVICES=1",
@@ -44,18 +44,18 @@ def test_ranks_on_two_nodes_each_with_its_gpu(folder: Path) -> None:
         "rank 3 of 4 on n2: CUDA_VISIBLE_DEVICES=1",
     ]
     assert "The job is COMPLETED." in first
-    again = run(folder).stdout
-    assert again == first.replace("Job 1 ", "Job 2 ")
+    again = run(folder, "--hello").stdout
+    assert again == first.replace("Job 1:", "Job 2:")
     census.kill_all(lambda: census.members(folder))  # as a reboot would
-    assert run(folder).stdout == first
+    assert run(folder, "--hello").stdout == first
     assert run(folder, "--down").stdout == "The demo is gone.\n"
     assert_nothing_is_left(folder)
     assert run(folder, "--down").stdout == "No demo was there.\n"
 
 
-@pytest.mark.parametrize("moment", ["Slurm", "Job"])
+@pytest.mark.parametrize("moment", ["Slurm", "Job", "It listens"])
 def test_ctrl_c_leaves_nothing(folder: Path, moment: str) -> None:
-    """As soon as the line that begins with this word is printed."""
+    """As soon as the line that begins with these words is printed."""
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         command(folder),
@@ -65,12 +65,25 @@ def test_ctrl_c_leaves_nothing(folder: Path, moment: str) -> None:
         env=environment,
     ) as demo:
         assert demo.stdout
-        while not demo.stdout.readline().startswith(moment):
+        while not demo.stdout.readline().strip().startswith(moment):
             assert demo.poll() is None
         demo.send_signal(signal.SIGINT)
         _, complaint = demo.communicate(timeout=60)
     assert demo.returncode == ExitCode.INTERRUPTED
     assert "Traceback" not in complaint
+    assert_nothing_is_left(folder)
+
+
+def test_a_node_dies_training_goes_on_and_the_same_bits_come_out(
+    folder: Path,
+) -> None:
+    told = run(folder, "--verify").stdout
+    assert "Step 60: the power of n2 is cut." in told
+    assert "n2 died; n3 took its place." in told
+    assert "Steps lost: none." in told or "with the same bits." in told
+    assert "The same bits: nothing was lost." in told
+    assert (folder / "demo" / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert run(folder, "--down").stdout == "The demo is gone.\n"
     assert_nothing_is_left(folder)
 
 
