@@ -24,9 +24,9 @@ from server.admission import admit
 from server.auth import Principal
 from server.datasets import with_dataset_pinned
 from server.ids import new_job_id
+from server.people.workspaces import workspace_of_job
 from server.preparation import array_chunks
 from server.problems import FieldsError
-from server.people.workspaces import workspace_of_job
 from server.queries import jobs, people, workspaces
 from server.queries.jobs import NewJob, Scope
 from server.schemas import BulkRequest, Invalid, JobRequest
