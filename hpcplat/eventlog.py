@@ -24,6 +24,7 @@ class EventKind(StrEnum):
     RANKS_STOPPED = "ranks-stopped"
     RECOVERING = "recovering"
     RECOVERED = "recovered"
+    RANK_HANGS = "rank-hangs"
     SIGNAL_PASSED = "signal-passed"
     RANK_FAILED = "rank-failed"
     NODE_LOST = "node-lost"

@@ -24,7 +24,7 @@ from hpcplat.allocation import (
 )
 from hpcplat.errors import HpcplatError
 from hpcplat.launchplan import LaunchPlan, read_plan
-from launchers import arguments, children
+from launchers import arguments, children, stacks
 from launchers.connection import Connection
 from launchers.guard import Guard
 from launchers.loop import Loop, Timer
@@ -36,8 +36,10 @@ from launchers.messages import (
     Halt,
     Inventory,
     Join,
+    Look,
     Message,
     PassSignal,
+    Stacks,
     Start,
     Stop,
 )
@@ -48,7 +50,9 @@ from launchers.secrets import secret_values
 from launchers.starting import NotStarted, Starter
 
 STOPPED_BY_TERM: Final = 128 + signal.SIGTERM
+KILLED: Final = 128 + signal.SIGKILL
 BEACON_SECONDS: Final = 0.5
+STACK_SECONDS: Final = 0.3  # for a rank to write its stacks
 YOUNG_SECONDS: Final = 0.05  # until the first step after a start
 PASSED_ON: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
@@ -70,6 +74,7 @@ class Agent:
         self._awaited: tuple[int, ...] = ()  # ranks that are not started yet
         self._ranks: dict[int, children.Rank] = {}
         self._generation, self._first = -1, 0
+        self._kills = children.memory_kills()
         self._halted: int | None = None  # the generation whose copies are asked for
         self._stopping: Timer | None = None
         self._leaving = False
@@ -97,6 +102,8 @@ class Agent:
                 self._start(message)
             case Halt():
                 self._halt(message.generation)
+            case Look():
+                self._look(message.generation)
             case PassSignal():
                 self._pass(signal.Signals[message.name])
             case Stop():
@@ -142,6 +149,26 @@ class Agent:
             tuple(round(now - beat.time, 4) for beat in beats),
             tuple(children.state(rank.process.pid) for rank in ranks),
         )
+
+    def _look(self, generation: int) -> None:
+        """Have the ranks say where they stand: they write it into their logs."""
+        if generation != self._generation:
+            return
+        ends = {}
+        for rank in self._ranks.values():
+            ends[rank.number] = children.log_end(rank.log)
+            children.signal_catchers(rank.process, stacks.SIGNAL)
+        self._loop.later(STACK_SECONDS, partial(self._tell_stacks, generation, ends))
+
+    def _tell_stacks(self, generation: int, ends: Mapping[int, int]) -> None:
+        texts = {}
+        for number, end in ends.items():
+            log = self._place.logs.rank_log(number)
+            texts[number] = stacks.main_stack(children.log_from(log, end))
+        if self._connection is not None and generation == self._generation:
+            self._connection.send(
+                Stacks(generation, tuple(texts), tuple(texts.values()))
+            )
 
     def _halt(self, generation: int) -> None:
         """End all ranks at once, to start others: nothing of theirs is waited for."""
@@ -197,9 +224,18 @@ class Agent:
     ) -> None:
         lines = children.tail(log) if log and code else ()
         if self._connection:
+            kills = children.memory_kills()
+            memory, self._kills = kills > self._kills, kills
             self._connection.send(
                 Ended(
-                    self._generation, number, code, time.time(), stopped, lines, problem
+                    self._generation,
+                    number,
+                    code,
+                    time.time(),
+                    stopped,
+                    lines,
+                    problem,
+                    memory and code == KILLED,
                 )
             )
 

@@ -231,6 +231,57 @@ def kill_descendants(patience: float = 5.0) -> None:
         psutil.wait_procs(living, timeout=0.2)
 
 
+def log_end(log: Path) -> int:
+    """Return a log's size in bytes; 0 if it is not there."""
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
+
+
+def log_from(log: Path, start: int) -> str:
+    """Return what was written to a log since it had ``start`` bytes, not too much."""
+    try:
+        with log.open("rb") as file:
+            file.seek(start)
+            return file.read(8 * TAIL_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def memory_kills() -> int:
+    """Return how many processes of our control group the kernel killed for memory.
+
+    By memory.events (cgroup v2, oom_kill) or memory.oom_control (v1); 0 where neither is.
+    """
+    for path in _memory_files():
+        try:
+            words = path.read_text(encoding="ascii").split()
+        except OSError:
+            continue
+        counts = dict(zip(words[::2], words[1::2], strict=False))
+        if "oom_kill" in counts:
+            return int(counts["oom_kill"])
+    return 0
+
+
+def _memory_files() -> list[Path]:
+    """Return where the counts of our control group may be (proc(5), cgroup)."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    root, found = Path("/sys/fs/cgroup"), []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        own = group.lstrip("/")
+        if not controllers:
+            found.append(root / own / "memory.events")
+        elif "memory" in controllers.split(","):
+            found.append(root / "memory" / own / "memory.oom_control")
+    return found
+
+
 def tail(log: Path) -> tuple[str, ...]:
     """Return the last lines of a log, blank ones at its end left out."""
     try:

@@ -37,13 +37,16 @@ from launchers.messages import (
     Halt,
     Inventory,
     Join,
+    Look,
     Message,
     PassSignal,
+    Stacks,
     Stop,
 )
 from launchers.ports import listening, own_addresses
 from launchers.recovery.buddies import Held, newest_common, with_copies
 from launchers.recovery.generation import Generation, is_failure
+from launchers.recovery.hang import hang_reason, suspect
 from launchers.recovery.storeprocess import StoreProcess
 from launchers.recovery.watch import Watch
 from launchers.secrets import remove
@@ -54,6 +57,11 @@ JOIN_SECONDS: Final = 120.0
 LEAVE_SECONDS: Final = 5.0
 HALT_SECONDS: Final = 2.0  # from SIGKILL to the last rank's end, tens of ms as a rule
 HELLO_SECONDS: Final = 10.0
+TICK_SECONDS: Final = 0.25
+AWAY_SECONDS: Final = 1.0  # a tick that comes so late: we were away ourselves
+SILENT_SECONDS: Final = 2.5  # five beacons
+LOOK_SECONDS: Final = 0.7  # for agents to ask their ranks where they stand
+LOST_WITHOUT_WORD: Final = Verdict(1, "Ranks lost touch, and nobody knows to whom.")
 ENDED_BY_TERM: Final = Verdict(128 + signal.SIGTERM, "The job was ended by SIGTERM.")
 
 
@@ -82,6 +90,10 @@ class Coordinator:
         self._trouble: Trouble | None = None
         self._watch = Watch(plan.world)
         self._heard: dict[Connection, float] = {}
+        self._silent: set[str] = set()
+        self._stacks: dict[int, str] = {}
+        self._looking = False
+        self._ticked = time.monotonic()
         self._recovering: float | None = None  # since when (Unix)
         self._failures = 0  # in a row, without a step between them
         self._store = StoreProcess(loop) if plan.agent_store else None
@@ -105,6 +117,7 @@ class Coordinator:
             self._store.begin(self._start_if_ready)
         self._step = children.start_beside(self._place.beside)
         self._loop.later(JOIN_SECONDS, self._start_without)
+        self._tick()
 
     # --- agents come ------------------------------------------------------------
 
@@ -127,6 +140,8 @@ class Coordinator:
             self._beacon(connection, message)
         elif isinstance(message, Inventory) and connection in self._members:
             self._inventory(connection, message)
+        elif isinstance(message, Stacks) and connection in self._members:
+            self._take_stacks(message)
         else:  # a stranger, or one that talks out of turn
             connection.close()
 
@@ -231,10 +246,15 @@ class Coordinator:
 
     def _lost(self, connection: Connection) -> None:
         member = self._members.pop(connection, None)
+        self._heard.pop(connection, None)
         if member is None or self._verdict or self._stopping:
             return
         node, now = member.join.node, self._generation
         reason = f"The agent of {node} is gone: its node died, or it was killed."
+        if node in self._silent:
+            reason = (
+                f"{node} has been silent for {SILENT_SECONDS:g} s: it hangs, or died."
+            )
         self._event(EventKind.NODE_LOST, reason, node=node)
         if now is None or node not in now.orders:
             return
@@ -266,6 +286,73 @@ class Coordinator:
             step=self._watch.step(),
         )
 
+    # --- silence ----------------------------------------------------------------
+
+    def _tick(self) -> None:
+        """Look now and then for nodes that are silent and ranks that do not go on.
+
+        If we ourselves were away (stopped, or starved), that proves nothing of others.
+        """
+        now = time.monotonic()
+        if now - self._ticked > AWAY_SECONDS:
+            self._heard = dict.fromkeys(self._heard, now)
+        elif self._verdict is None and not self._stopping:
+            self._drop_silent(now)
+            self._look_for_hang(now)
+        self._ticked = now
+        self._loop.later(TICK_SECONDS, self._tick)
+
+    def _drop_silent(self, now: float) -> None:
+        for connection, heard in tuple(self._heard.items()):
+            member = self._members.get(connection)
+            if member is None or now - heard < SILENT_SECONDS:
+                continue
+            node = member.join.node
+            order = self._generation.orders.get(node) if self._generation else None
+            if order and self._watch.is_at_work(order.ranks, now):
+                continue
+            self._silent.add(node)
+            connection.close()  # comes back to us as a lost node
+
+    def _look_for_hang(self, now: float) -> None:
+        generation = self._generation
+        if generation is None or self._trouble or self._looking:
+            return
+        if self._watch.stalled(now):
+            self._looking = True
+            self._stacks = {}
+            self._send_all(Look(generation.number))
+            self._loop.later(LOOK_SECONDS, partial(self._name_hung, generation))
+
+    def _take_stacks(self, found: Stacks) -> None:
+        if self._generation and found.generation == self._generation.number:
+            self._stacks |= dict(zip(found.ranks, found.texts, strict=True))
+
+    def _name_hung(self, generation: Generation) -> None:
+        """Say which rank hangs, and start all again if we may."""
+        self._looking = False
+        stalls = self._watch.stalled(time.monotonic())
+        if generation is not self._generation or self._trouble or not stalls:
+            return
+        rank = suspect(self._watch, self._stacks)
+        node = generation.node(rank) if rank is not None else ""
+        after = time.monotonic() - self._watch.stepped_at()
+        reason = hang_reason(rank, node, self._watch, after)
+        self._event(
+            EventKind.RANK_HANGS,
+            reason,
+            rank=rank,
+            node=node,
+            step=self._watch.step(),
+            seconds=after,
+            stack=self._stacks.get(rank, "") if rank is not None else "",
+        )
+        if self._may_recover():
+            generation.hung = Verdict(1, reason, rank, node)
+            self._begin_trouble(generation)
+        else:
+            self._looking = True  # said once is enough
+
     # --- ranks are started again ------------------------------------------------
 
     def _may_recover(self) -> bool:
@@ -284,7 +371,7 @@ class Coordinator:
             return
         if not self._trouble.is_late and self._awaits_copies(self._trouble):
             return
-        if now.lost or now.cause() or self._trouble.is_late:
+        if now.lost or now.hung or now.cause() or self._trouble.is_late:
             self._decide(now, self._trouble)
 
     def _inventory(self, connection: Connection, inventory: Inventory) -> None:
@@ -311,12 +398,13 @@ class Coordinator:
 
     def _decide(self, now: Generation, trouble: Trouble) -> None:
         first = next(iter(now.failures()), None)
-        if first is not None and not now.lost:
+        if first is not None and not now.lost and not now.hung:
             self._tell_failure(now, first)
-        if not now.lost and first is not None:
+        if not now.lost:
             self._failures += 1
-            if self._is_final(first):
-                self._end(self._failure(first))
+            verdict = now.hung or (self._failure(first) if first else LOST_WITHOUT_WORD)
+            if self._failures > self._plan.max_failures or self._is_final(first):
+                self._end(verdict)
                 return
         places = refilled(now.places, self._members.values())
         if places is None:
@@ -339,11 +427,11 @@ class Coordinator:
         )
         self._launch(places, now.number + 1, held, resume)
 
-    def _is_final(self, first: Ended) -> bool:
+    def _is_final(self, first: Ended | None) -> bool:
         """Whether to start the ranks again would be in vain."""
-        if first.code in self._plan.final_codes or first.problem:
-            return True
-        return self._failures > self._plan.max_failures
+        if first is None:
+            return False
+        return bool(first.problem) or first.code in self._plan.final_codes
 
     def _nodes(self) -> set[str]:
         return {member.join.node for member in self._members.values()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import get_args
 
 from hpcplat.errors import InvalidError
 
@@ -66,6 +67,7 @@ class Ended:
     """A rank ended: with which code (128 + signal), when, and its last lines.
 
     ``stopped``: after the agent had told it to. ``problem``: why it never started.
+    ``out_of_memory``: the kernel ended it, or one beside it, to make room.
     """
 
     generation: int
@@ -75,6 +77,7 @@ class Ended:
     stopped: bool = False
     tail: tuple[str, ...] = ()
     problem: str = ""
+    out_of_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,22 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """See what the ranks of this generation are at: none of them goes on."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """Where ranks stand in their programs, one text for each."""
+
+    generation: int
+    ranks: tuple[int, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PassSignal:
     """Send the ranks a signal, by name (``SIGUSR2``)."""
 
@@ -124,12 +143,21 @@ class Finish:
     code: int
 
 
-Message = Join | Start | Halt | Ended | Beacon | Inventory | PassSignal | Stop | Finish
+Message = (
+    Join
+    | Start
+    | Halt
+    | Ended
+    | Beacon
+    | Inventory
+    | Look
+    | Stacks
+    | PassSignal
+    | Stop
+    | Finish
+)
 
-_KINDS: dict[str, type[Message]] = {
-    kind.__name__: kind
-    for kind in (Join, Start, Halt, Ended, Beacon, Inventory, PassSignal, Stop, Finish)
-}
+_KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:

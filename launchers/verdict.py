@@ -6,8 +6,11 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from launchers.messages import Ended
+
+OUT_OF_MEMORY: Final = "was killed by the kernel: the job's memory was used up."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ def failure(end: Ended, node: str) -> Verdict:
     if end.problem:
         reason = f"{where} could not start: {end.problem}"
     else:
-        reason = f"{where} {how_it_ended(end.code)}" + _last_words(end.tail)
+        how = OUT_OF_MEMORY if end.out_of_memory else how_it_ended(end.code)
+        reason = f"{where} {how}" + _last_words(end.tail)
     return Verdict(end.code, reason, end.rank, node, end.tail)
 
 

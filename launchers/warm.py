@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcplat.errors import UnavailableError
+from launchers import stacks
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _LIBC: Final = ctypes.CDLL(None)
@@ -202,6 +203,7 @@ def _take_places(rank: RankStart) -> None:
         os.dup2(source, target)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
+    stacks.listen()
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(int(rank.environment.get("OMP_NUM_THREADS", "1")))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hpcplat.signals import RankExit
 from launchers.messages import Ended, Start
+from launchers.verdict import Verdict
 from launchers.world import Member, node_of
 
 # How long (seconds) after the first failing rank the others fail because of it: their
@@ -24,6 +25,7 @@ class Generation:
     orders: dict[str, Start]
     ends: dict[int, Ended] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
+    hung: Verdict | None = None
 
     def left(self, nodes: Collection[str]) -> set[int]:
         """Return the ranks that have not ended on those of the nodes that work."""

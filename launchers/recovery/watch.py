@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
@@ -12,7 +12,9 @@ from hpcplat.pulse import Phase
 from launchers.messages import Beacon
 
 STEPS_KEPT: Final = 64  # of which the median is the usual length of a step
-FLOOR: Final = 5.0  # seconds of silence that are never called a hang
+# Seconds of silence that are never called a hang: a slow disk, a garbage collection. A
+# process that is stopped does not come back by itself, and gets no such grace.
+FLOOR: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,32 @@ class Watch:
         """Return the usual length of a step, in seconds; 0 while it is not known."""
         return median(self.lengths) if self.lengths else 0.0
 
-    def patience(self, floor: float = FLOOR) -> float:
+    def patience(self) -> float:
         """Return how long a step may take before somebody is called hung."""
-        return max(3 * self.usual() + 1.0, floor)
+        usual = 3 * self.usual() + 1.0
+        return usual if self.stopped() else max(usual, FLOOR)
+
+    def stalled(self, now: float) -> bool:
+        """Whether all have done a step, and then none for longer than is usual.
+
+        Ranks that evaluate or save may take as long as they want.
+        """
+        if not self.step() or any(r.phase is not Phase.TRAINING for r in self._known()):
+            return False
+        newest = max(rank.beat for rank in self._known())
+        return now - newest > self.patience()
+
+    def stopped(self) -> list[int]:
+        """Return the ranks whose processes are stopped, by a signal or a debugger."""
+        return [rank for rank, one in self.ranks.items() if one.state in "Tt"]
+
+    def is_at_work(self, ranks: Collection[int], now: float) -> bool:
+        """Whether other ranks than these did a step just now: then these live too."""
+        others = (one for rank, one in self.ranks.items() if rank not in ranks)
+        return any(now - one.beat < 2 * self.usual() + 1.0 for one in others)
+
+    def _known(self) -> Collection[RankState]:
+        return self.ranks.values()
 
     def _measure(self) -> None:
         """Note the mean length of the steps since the last look."""
