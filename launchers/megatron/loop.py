@@ -139,7 +139,7 @@ class Loop:
         facts = Facts(
             step=self.step,
             samples=self.samples,
-            origin=self.origin,
+            origin=self._known_origin(),
             extras=extras(self.live),
             metrics=self.metrics,
         )
@@ -148,6 +148,13 @@ class Loop:
         self.cadence.saved(stall)
         self.saved_step = self.step
         self.telemetry.metrics(self.step, checkpoint_stall_seconds=stall)
+
+    def _known_origin(self) -> Origin:
+        """Return the origin, with the code's commit once the attempt's record has it."""
+        if self.origin.code is None and self.rank == 0:
+            commit = self.telemetry.code_commit()
+            self.origin = self.origin.model_copy(update={"code": commit})
+        return self.origin
 
     def _look_at_saves(self) -> None:
         for outcome in self.checkpointer.outcomes():
@@ -285,7 +292,6 @@ class Loop:
     def _save_last(self) -> None:
         """Save what is not saved yet, and see every save through."""
         self.pulse.beat(self.step, Phase.OTHER)
-        self.telemetry.pause(self.step)
         if self.saved_step != self.step:
             self.save()
         self.checkpointer.wait()

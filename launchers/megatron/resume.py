@@ -78,6 +78,9 @@ def resume_from_memory(live: Live, copies: MemoryCopies, folder: Path) -> Found 
     found.load(state_shards(live))
     load_extras(live, found.meta["extras"])
     load_rng(found, live.place)
+    if live.training.settings.prove_resume:
+        copied = found
+        together(lambda: copied.prove(state_shards(live) + rng_shards(live.place)))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 from dataclasses import dataclass, field
 from time import monotonic
@@ -12,8 +13,7 @@ import torch
 from hpcplat import eventlog
 from hpcplat.allocation import RankPlacement
 from hpcplat.eventlog import RunEvent
-from hpcplat.pulse import Phase, Pulse
-from hpcplat.tracking import MetricsWriter
+from hpcplat.tracking import MetricsWriter, provenance
 from hpcplat.training import Training
 from launchers.megatron.step import StepResult
 
@@ -31,18 +31,16 @@ PEAKS = {
 
 @dataclass(slots=True)
 class Telemetry:
-    """Writes metrics and events of a run, on rank 0; beats, on every rank."""
+    """Writes metrics and events of a run; does nothing on other ranks than 0."""
 
     training: Training
     place: RankPlacement
     writer: MetricsWriter | None = None
     peak: float | None = None
-    pulse: Pulse = field(init=False)
     last: float = field(default_factory=monotonic)
 
     def __post_init__(self) -> None:
-        """Open the writer, on rank 0, and begin to beat."""
-        self.pulse = Pulse(self.place.pulse, self.place.local_rank)
+        """Open the writer, on rank 0."""
         if self.place.rank == 0:
             self.writer = MetricsWriter(
                 self.place.run_folder.root, attempt=self.place.attempt
@@ -61,7 +59,6 @@ class Telemetry:
 
     def step(self, done: int, result: StepResult) -> None:
         """Write the metrics of step ``done`` (from 1)."""
-        self.pulse.beat(done)
         now = monotonic()
         seconds, self.last = now - self.last, now
         if self.writer is None:
@@ -75,9 +72,14 @@ class Telemetry:
         if self.writer is not None:
             self.writer.log(values, done)
 
-    def pause(self, done: int) -> None:
-        """Say that something else than steps comes now: as long as it takes."""
-        self.pulse.beat(done, Phase.OTHER)
+    def code_commit(self) -> str | None:
+        """Return the Git commit that the attempt's record names; None if it does not."""
+        attempt = self.place.run_folder.attempt(self.place.attempt)
+        try:
+            record = json.loads((attempt.root / provenance.FILE).read_bytes())
+            return str(record["code"]["commit"]) or None
+        except (OSError, ValueError, KeyError):
+            return None  # by hand, or not written yet
 
     def restart_clock(self) -> None:
         """Begin to measure: what went before belongs to no step."""
