@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import torch
 
+from hpcplat.checkpoints.piece import Piece
+from hpcplat.checkpoints.proof import ResumeMismatchError
 from hpcplat.checkpoints.shard import ALIGNMENT, DTYPES, Shard
 from hpcplat.errors import ConflictError
 from launchers.recovery.copies import EMPTY, Memory, mapped, new_memory
@@ -31,12 +33,14 @@ class CopyLostError(ConflictError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a shard's bytes stand in a copy."""
+    """Where a shard's bytes stand in a copy.
 
-    key: str
+    A rank holds several shards of one key: a logical tensor spans all layers.
+    """
+
+    piece: Piece
     start: int
     nbytes: int
-    dtype: str
 
 
 def layout(shards: Iterable[Shard]) -> list[Place]:
@@ -45,38 +49,56 @@ def layout(shards: Iterable[Shard]) -> list[Place]:
     for shard in shards:
         tensor = shard.tensor
         nbytes = tensor.numel() * tensor.element_size()
-        found.append(Place(shard.key, position, nbytes, shard.piece.dtype))
+        found.append(Place(shard.piece, position, nbytes))
         position += -(-nbytes // ALIGNMENT) * ALIGNMENT
     return found
 
 
 def total(places: Sequence[Place]) -> int:
     """Return the bytes of a copy."""
-    last = places[-1] if places else Place("", 0, 0, "uint8")
+    if not places:
+        return 0
+    last = places[-1]
     return last.start + -(-last.nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def _view(memory: Memory, place: Place) -> torch.Tensor:
     whole = torch.frombuffer(memory.view, dtype=torch.uint8)
-    return whole[place.start : place.start + place.nbytes].view(DTYPES[place.dtype])
+    return whole[place.start : place.start + place.nbytes].view(
+        DTYPES[place.piece.dtype]
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A copy to go on from; ``load`` fills shards by their keys."""
+    """A copy to go on from; ``load`` fills shards by what they are pieces of."""
 
     step: int
     meta: Mapping[str, Any]
     memory: Memory
-    places: Mapping[str, Place]
+    places: Sequence[Place]
 
     def load(self, shards: Iterable[Shard]) -> None:
-        """Fill the shards; CopyLostError where the copy has none of that name."""
+        """Fill the shards; CopyLostError where the copy has no such piece."""
+        by_piece = {place.piece: place for place in self.places}
         for shard in shards:
-            place = self.places.get(shard.key)
+            place = by_piece.get(shard.piece)
             if place is None:
                 raise CopyLostError(f"{shard.key} is not in the copy in memory.")
             shard.flat().copy_(_view(self.memory, place))
+
+    def prove(self, shards: Sequence[Shard]) -> None:
+        """Compare the live state with the copy, byte by byte and in the copy's order.
+
+        Not by name: a mistake of ``load`` would not show. Raises ResumeMismatchError.
+        """
+        for shard, place in zip(shards, self.places, strict=True):
+            live = shard.flat().cpu().view(torch.uint8)
+            if not torch.equal(live, _view(self.memory, place).view(torch.uint8)):
+                raise ResumeMismatchError(
+                    f"{shard.key} at {shard.offset} is not, after the load, what the "
+                    f"copy of step {self.step} in memory holds."
+                )
 
 
 class MemoryCopies:
@@ -127,8 +149,7 @@ class MemoryCopies:
             raise CopyLostError(f"The copy of step {self.resume} is damaged.")
         if answer["size"] != total(self._places):
             raise CopyLostError("The copy in memory is of another layout.")
-        places = {place.key: place for place in self._places}
-        return Found(int(answer["step"]), answer["meta"], memory, places)
+        return Found(int(answer["step"]), answer["meta"], memory, self._places)
 
     def due(self, step: int) -> bool:
         """Whether a copy is wanted after ``step`` steps."""

@@ -34,7 +34,7 @@ class Story:
 def story(cores: int | None = None) -> Story:
     """Return the demo's run for a machine with so many cores."""
     nodes = 4 if (cores or os.cpu_count() or 1) >= 4 else 2
-    return Story("gpt", nodes, steps=120, kill_after=60)
+    return Story("gpt", nodes, steps=120, kill_after=67)
 
 
 def undisturbed(told: Story) -> Story:
