@@ -11,6 +11,7 @@ from sqlmodel import Session
 from hpcplat.batchscript import Part
 from hpcplat.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
 from hpcplat.runfolder import RunFolder
+from hpcplat.slurm.reasons import in_words
 from hpcplat.slurm.scheduler import Submission as Script
 from server import auth, logfiles
 from server.auth import Action, Principal
@@ -21,7 +22,7 @@ from server.queries import events, jobs, submissions, workspaces
 from server.queries.jobs import Named, Scope
 from server.schemas import AttemptAnswer, DryRun, JobAnswer, JobDetails
 from server.service import Service
-from server.states import FINAL, Sending
+from server.states import FINAL, Sending, State
 from server.tables import Attempt, Job, Submission
 
 
@@ -157,7 +158,7 @@ def _fields(named: Named) -> dict[str, Any]:
         "cluster": job.cluster,
         "state": job.state,
         "is_final": job.state in FINAL,
-        "reason": job.reason,
+        "reason": in_words(job.reason) if job.state == State.PENDING else job.reason,
         "slurm_job_id": job.slurm_job_id,
         "partition": job.partition,
         "nodes": job.nodes,
