@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -179,7 +179,7 @@ class Client:
 
     def follow_events(
         self, job_id: str, last_id: str | None = None
-    ) -> Iterator[ServerSentEvent]:
+    ) -> Generator[ServerSentEvent, None, None]:
         """Yield the job's history as it happens, to its end (kind ``end``)."""
         return self._stream(f"{_job(job_id)}/events", {}, last_id)
 
@@ -192,7 +192,7 @@ class Client:
         job_id: str,
         last_id: str | None = None,
         **where: Any,  # noqa: ANN401
-    ) -> Iterator[ServerSentEvent]:
+    ) -> Generator[ServerSentEvent, None, None]:
         """Yield pieces of a log as they come, to the job's end (kind ``end``)."""
         return self._stream(f"{_job(job_id)}/logs", where, last_id)
 
@@ -259,7 +259,7 @@ class Client:
 
     def _stream(
         self, path: str, params: Mapping[str, Any], last_id: str | None
-    ) -> Iterator[ServerSentEvent]:
+    ) -> Generator[ServerSentEvent, None, None]:
         headers = {"Accept": "text/event-stream"}
         if last_id is not None:
             headers["Last-Event-ID"] = last_id

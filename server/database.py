@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -35,6 +36,9 @@ class Database:
         self.url = _parse(url)
         self._reading = _engine(self.url)
         self._writing = self._reading.execution_options(**{WRITE: True})
+        self._idle = threading.Condition()
+        self._users = 0
+        self._closed = False
 
     @property
     def is_sqlite(self) -> bool:
@@ -44,13 +48,17 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """Open a session for reading; what it changes is not kept."""
-        with Session(self._reading, expire_on_commit=False) as session:
+        with self._use(), Session(self._reading, expire_on_commit=False) as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
         """Open a transaction that is committed at the end, or rolled back whole."""
-        with Session(self._writing, expire_on_commit=False) as session, session.begin():
+        with (
+            self._use(),
+            Session(self._writing, expire_on_commit=False) as session,
+            session.begin(),
+        ):
             yield session
 
     def migrate(self) -> None:
@@ -68,9 +76,25 @@ class Database:
         with self._reachable() as connection:
             return _current(connection) == _head()
 
-    def close(self) -> None:
-        """Give all connections back."""
+    def close(self, patience: float = 5.0) -> None:
+        """Let nobody in any more, wait for those inside, close all connections."""
+        with self._idle:
+            self._closed = True
+            self._idle.wait_for(lambda: self._users == 0, patience)
         self._reading.dispose()
+
+    @contextmanager
+    def _use(self) -> Iterator[None]:
+        with self._idle:
+            if self._closed:
+                raise UnavailableError("The service is ending.", "Start it again.")
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._users -= 1
+                self._idle.notify_all()
 
     @contextmanager
     def _reachable(self) -> Iterator[Connection]:

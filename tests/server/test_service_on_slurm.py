@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,8 @@ def test_a_requeue_is_a_second_attempt_with_its_own_log(api: Client) -> None:
     job_id = submitted(api, asked)
     await_state(api, job_id, "RUNNING")
     await_attempt(api, job_id, 1)
-    assert next(api.follow_logs(job_id)).data == "once\n"
+    with closing(api.follow_logs(job_id)) as log:
+        assert next(log).data == "once\n"
     api.requeue(job_id)
     second = await_attempt(api, job_id, 2)
     assert second["slurm_job_id"] == api.job(job_id)["slurm_job_id"]
