@@ -166,7 +166,7 @@ class ChunkedRows:
     def _decode_into(
         self, shard: _Shard, number: int, place: npt.NDArray[np.uint8]
     ) -> None:
-        offset, length = (int(value) for value in shard.where[number])
+        offset, length = shard.where[number].tolist()
         if offset == int(ABSENT):
             place[:] = self._fill
             return

@@ -7,11 +7,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.benchmarks.data import reading, starting
+from tests.benchmarks.data import peers, reading, starting, writing
 
 TABLES: dict[str, Callable[[Path], str]] = {
     "reading": reading.report,
     "starting": starting.report,
+    "writing": writing.report,
+    "peers": peers.report,
 }
 
 
