@@ -25,6 +25,7 @@ class EventKind(StrEnum):
     RECOVERING = "recovering"
     RECOVERED = "recovered"
     RANK_HANGS = "rank-hangs"
+    REQUEUE_ASKED = "requeue-asked"
     SIGNAL_PASSED = "signal-passed"
     RANK_FAILED = "rank-failed"
     NODE_LOST = "node-lost"
@@ -72,8 +73,25 @@ def read(path: Path, offset: int = 0) -> tuple[tuple[RunEvent, ...], int]:
     except FileNotFoundError:
         return (), offset
     whole = content[: content.rfind(b"\n") + 1]
-    found = map(_event, whole.splitlines())
-    return tuple(event for event in found if event), offset + len(whole)
+    return parse(whole), offset + len(whole)
+
+
+def parse(content: bytes) -> tuple[RunEvent, ...]:
+    """Return the events in whole lines of a log; what is no event is skipped."""
+    found = map(_event, content.splitlines())
+    return tuple(event for event in found if event)
+
+
+def read_all(path: Path) -> tuple[tuple[RunEvent, ...], int]:
+    """Return all events of a log, however long it is, and its end."""
+    found: list[RunEvent] = []
+    offset = 0
+    while True:
+        some, end = read(path, offset)
+        found += some
+        if end == offset:
+            return tuple(found), end
+        offset = end
 
 
 def _line(event: RunEvent) -> bytes:

@@ -55,6 +55,11 @@ class RunFolder:
         return self.root / "events.jsonl"
 
     @property
+    def beacon(self) -> Path:
+        """The sign of life of the attempt that runs (beacon.Beacon)."""
+        return self.root / "beacon.json"
+
+    @property
     def logs(self) -> Path:
         """All logs, by attempt."""
         return self.root / "logs"

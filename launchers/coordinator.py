@@ -15,17 +15,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from hpcplat import eventlog
+from hpcplat import beacon, eventlog
+from hpcplat.allocation import environment
 from hpcplat.errors import HpcplatError
 from hpcplat.eventlog import EventKind, RunEvent
 from hpcplat.files import write_whole
 from hpcplat.launchplan import LaunchPlan, read_plan
+from hpcplat.signals import RankExit
 from launchers import arguments, children
 from launchers.connection import Connection
 from launchers.loop import Loop
@@ -44,9 +46,12 @@ from launchers.messages import (
     Stop,
 )
 from launchers.ports import listening, own_addresses
+from launchers.recovery.beacons import BeaconWriter
 from launchers.recovery.buddies import Held, newest_common, with_copies
-from launchers.recovery.generation import Generation, is_failure
+from launchers.recovery.generation import Generation, all_stopped_early, is_failure
 from launchers.recovery.hang import hang_reason, suspect
+from launchers.recovery.progress import attempts_without_progress
+from launchers.recovery.requeue import address, requeue
 from launchers.recovery.storeprocess import StoreProcess
 from launchers.recovery.watch import Watch
 from launchers.secrets import remove
@@ -58,6 +63,7 @@ LEAVE_SECONDS: Final = 5.0
 HALT_SECONDS: Final = 2.0  # from SIGKILL to the last rank's end, tens of ms as a rule
 HELLO_SECONDS: Final = 10.0
 TICK_SECONDS: Final = 0.25
+REQUEUE_SECONDS: Final = 20.0  # until we believe that Slurm refused
 AWAY_SECONDS: Final = 1.0  # a tick that comes so late: we were away ourselves
 SILENT_SECONDS: Final = 2.5  # five beacons
 LOOK_SECONDS: Final = 0.7  # for agents to ask their ranks where they stand
@@ -84,6 +90,11 @@ class Coordinator:
         self._host = socket.gethostname()
         self._word = randomness.token_hex(16)
         self._server = listening()
+        self._job = address(environment())
+        self._node = environment().get("SLURMD_NODENAME", self._host)
+        self._gone: set[str] = set()
+        self._beacons = BeaconWriter(place.run.beacon)
+        self._requeueing: Verdict | None = None
         self._step: subprocess.Popen[bytes] | None = None
         self._members: dict[Connection, Member] = {}
         self._generation: Generation | None = None
@@ -256,6 +267,7 @@ class Coordinator:
                 f"{node} has been silent for {SILENT_SECONDS:g} s: it hangs, or died."
             )
         self._event(EventKind.NODE_LOST, reason, node=node)
+        self._gone.add(node)
         if now is None or node not in now.orders:
             return
         now.lost.append(node)
@@ -300,7 +312,19 @@ class Coordinator:
             self._drop_silent(now)
             self._look_for_hang(now)
         self._ticked = now
+        self._beacons.show(self._own_beacon())
         self._loop.later(TICK_SECONDS, self._tick)
+
+    def _own_beacon(self) -> beacon.Beacon:
+        return beacon.Beacon(
+            count=int(time.time() * 1000),
+            attempt=self._place.attempt,
+            job=self._job,
+            host=self._node,
+            step=self._watch.step(),
+            lost=tuple(sorted(self._gone)),
+            recovers=self._plan.recovers,
+        )
 
     def _drop_silent(self, now: float) -> None:
         for connection, heard in tuple(self._heard.items()):
@@ -409,7 +433,7 @@ class Coordinator:
         places = refilled(now.places, self._members.values())
         if places is None:
             reason = f"{', '.join(now.lost)} was lost, and there is no spare node."
-            self._end(Verdict(1, reason, node=now.lost[0]))
+            self._requeue(Verdict(RankExit.STOPPED_EARLY, reason, node=now.lost[0]))
             return
         self._trouble = None
         nodes = self._nodes()
@@ -426,6 +450,25 @@ class Coordinator:
             copies_of_step=resume,
         )
         self._launch(places, now.number + 1, held, resume)
+
+    def _requeue(self, verdict: Verdict) -> None:
+        """Have Slurm start the job anew; it ends this attempt then."""
+        if self._requeueing is not None:
+            return
+        self._requeueing = verdict
+        self._event(
+            EventKind.REQUEUE_ASKED,
+            f"{verdict.reason} The job goes back into the queue.",
+            lost=sorted(self._gone),
+            step=self._watch.step(),
+        )
+        past, _ = eventlog.read_all(self._place.run.events)
+        if attempts_without_progress(past) >= max(self._plan.max_failures, 1):
+            reason = f"{verdict.reason} No checkpoint was added in several attempts."
+            self._end(replace(verdict, code=1, reason=reason))
+            return
+        requeue(self._job)
+        self._loop.later(REQUEUE_SECONDS, partial(self._end, verdict))
 
     def _is_final(self, first: Ended | None) -> bool:
         """Whether to start the ranks again would be in vain."""
@@ -453,7 +496,9 @@ class Coordinator:
         """Stop for Slurm: scancel, the time limit, preemption."""
         if self._stopping:
             return
-        if self._generation:
+        if self._requeueing is not None:  # Slurm does what we asked it for
+            self._end(self._requeueing)
+        elif self._generation:
             self._trouble = None
             self._stop_all()
         else:  # nothing runs yet
@@ -475,12 +520,22 @@ class Coordinator:
     def _conclude(self) -> None:
         ends = self._ends()
         first = first_failure(ends)
-        if first is not None:
+        if self._warned and not self._stopping and all_stopped_early(ends):
+            self._stopped_early()
+        elif first is not None:
             self._end(self._failure(first))
         elif self._stopping or any(end.stopped for end in ends):
             self._end(ENDED_BY_TERM)  # by our word, or Slurm's to the agents
         else:
             self._end(self._outputs())
+
+    def _stopped_early(self) -> None:
+        """Go on in another attempt: the ranks saved their state when they were warned."""
+        verdict = Verdict(RankExit.STOPPED_EARLY, "The ranks saved and stopped early.")
+        if self._plan.recovers:
+            self._requeue(verdict)
+        else:
+            self._end(verdict)
 
     def _ends(self) -> list[Ended]:
         return list(self._generation.ends.values()) if self._generation else []
@@ -546,7 +601,10 @@ class Coordinator:
 
     def _event(self, kind: EventKind, what: str, **details: Any) -> None:  # noqa: ANN401
         event = RunEvent(kind, what, self._place.attempt, details=details)
-        eventlog.append(self._place.run.events, event)
+        try:
+            eventlog.append(self._place.run.events, event)
+        except OSError as error:  # a full disk: the training goes on
+            print(f"{what} (not in the event log: {error.strerror})", file=sys.stderr)
 
 
 def _new_places(now: Generation, places: Sequence[Member]) -> str:

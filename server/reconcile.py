@@ -17,6 +17,7 @@ from server.metrics import Metrics
 from server.queries import leases, submissions, verdicts
 from server.queries.submissions import Watched
 from server.queries.verdicts import Judged
+from server.recovery import Recovery
 from server.reports import report_of
 from server.settling import Settled, dead, settle
 from server.sightings import OpenStarts, Told, by_key, number, past_by_key, past_number
@@ -84,6 +85,7 @@ class Reconciler:
         self._lease = ""
         self._stored: dict[int, Judged] = {}
         self._open = OpenStarts()
+        self.recovery = Recovery(database, site, self.hurry)
         self._hurried: dict[int, datetime] = {}
         self._foreign: set[str] = set()
         self._cancelled: dict[str, datetime] = {}
@@ -105,6 +107,7 @@ class Reconciler:
             self.degraded = f"Slurm does not answer: {error.what}"
             return Look(leads=True, busy=True)
         moved = self._settle_doubts(watched, told)
+        moved += self.recovery.look(watched, told.live)
         moved += self._judge(watched, told, lease)
         moved += self._mend(watched, told)
         self.last_look = told.asked_at

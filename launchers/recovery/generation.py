@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from hpcplat.signals import RankExit
@@ -59,6 +59,12 @@ class Generation:
 def is_failure(end: Ended) -> bool:
     """Return whether a rank failed: it was not told to end, and had not done its work."""
     return bool(end.code) and not end.stopped and end.code != RankExit.STOPPED_EARLY
+
+
+def all_stopped_early(ends: Iterable[Ended]) -> bool:
+    """Return whether all ranks saved and stopped because they were warned."""
+    codes = {end.code for end in ends}
+    return RankExit.STOPPED_EARLY in codes and codes <= {0, RankExit.STOPPED_EARLY}
 
 
 def is_echo(end: Ended) -> bool:

@@ -1,0 +1,48 @@
+"""The beacon of an attempt: a small file by which the service sees that it lives.
+
+The coordinator on the batch host writes it every second into the run folder. Slurm
+itself may take minutes to notice that this node died.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Beacon:
+    """An attempt lives: a number that grows, where, and what it has lost.
+
+    ``job`` is its address in Slurm, ``step`` the newest step that all ranks have done.
+    ``lost`` are nodes that are gone. ``recovers``: the job may be put into the queue
+    again. Only a change tells of life: clocks of other machines may differ.
+    """
+
+    count: int
+    attempt: int
+    job: str
+    host: str
+    step: int
+    lost: tuple[str, ...] = ()
+    recovers: bool = False
+
+
+def write(path: Path, beacon: Beacon) -> None:
+    """Write it aside and rename it; not synced to disk: an old one does no harm."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(json.dumps(asdict(beacon)), encoding="utf-8")
+    aside.replace(path)
+
+
+def parse(content: bytes) -> Beacon | None:
+    """Return the beacon that a file holds; None if it holds none."""
+    try:
+        values = json.loads(content)
+        known = {field.name for field in fields(Beacon)}
+        mine = {name: value for name, value in values.items() if name in known}
+        return Beacon(**{**mine, "lost": tuple(mine.get("lost", ()))})
+    except (ValueError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,77 @@
+"""What recovery writes: what happened inside jobs, and nodes that died under them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from sqlmodel import Session, col, select
+
+from hpcplat.eventlog import RunEvent
+from server.queries import events
+from server.queries.jobs import add_submissions, locked
+from server.queries.submissions import Watched, get
+from server.states import State
+from server.tables import Event, Job
+
+DIED: Final = "node-died"
+OFFSET: Final = "run_offset"  # in an event's data: how far the run folder was read
+LARGEST_DATA: Final = 20  # names and numbers that an event takes along
+
+
+def offset_of(session: Session, job_id: str) -> int:
+    """Return how far a job's event log was taken in before, in bytes."""
+    rows = session.exec(select(Event.data).where(col(Event.job_id) == job_id)).all()
+    return max((int(data.get(OFFSET, 0)) for data in rows), default=0)
+
+
+def take_in(
+    session: Session, job_id: str, told: Sequence[RunEvent], offset: int
+) -> None:
+    """Add what happened inside a job to its events; ``offset`` is where it ends."""
+    job = locked(session, job_id)
+    for event in told:
+        data = {**_small(event), OFFSET: offset}
+        at = datetime.fromtimestamp(event.time, UTC)
+        events.add(session, job, event.kind, event.what[:2000], at, data)
+
+
+def _small(event: RunEvent) -> dict[str, object]:
+    """Return details that are numbers, names or short lists of them."""
+    items = list(event.details.items())[:LARGEST_DATA]
+    return {"attempt": event.attempt} | {
+        str(key): value for key, value in items if len(str(value)) < 500
+    }
+
+
+def died(
+    session: Session, job_id: str, node: str, what: str, now: datetime, act: str
+) -> None:
+    """Note that a node died under a job, and what was done."""
+    job = locked(session, job_id)
+    events.add(session, job, DIED, what, now, {"node": node, "act": act})
+
+
+def dead_nodes(session: Session, cluster: str, since: datetime) -> list[str]:
+    """Return the nodes that died under jobs since then, the newest first, each once."""
+    rows = session.exec(
+        select(Event.data)
+        .join(Job, col(Job.id) == col(Event.job_id))
+        .where(col(Event.kind) == DIED, col(Event.at) >= since)
+        .where(col(Job.cluster) == cluster)
+        .order_by(col(Event.at).desc())
+    ).all()
+    return list(dict.fromkeys(str(data["node"]) for data in rows))
+
+
+def send_elsewhere(
+    session: Session, watched: Watched, reason: str, now: datetime
+) -> None:
+    """Submit a job anew; the loop cancels the submission that is replaced."""
+    submission = get(session, watched.submission_id)
+    job = locked(session, watched.job_id)
+    submission.is_over = True
+    job.state, job.reason = State.QUEUED, reason
+    add_submissions(session, job, submission.round + 1, (0,))
+    events.add(session, job, "queued", reason, now)

@@ -1,0 +1,208 @@
+"""Looks after jobs whose batch host is silent, and takes in what happens inside jobs.
+
+Slurm notices a dead node after SlurmdTimeout (300 s as a rule), and then lets the job
+wait for two minutes more. The job's own beacon tells within seconds; slurmd is asked
+before anything is done: a job that is slow, or a service that slept, harms nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from hpcplat import beacon, eventlog
+from hpcplat.beacon import Beacon
+from hpcplat.errors import ForbiddenError, HpcplatError, NotFoundError
+from hpcplat.eventlog import EventKind
+from hpcplat.runfolder import RunFolder
+from hpcplat.slurm.probing import slurmd_answers
+from hpcplat.slurm.scheduler import LiveJob
+from hpcplat.slurm.states import BaseState
+from server import logfiles
+from server.database import Database
+from server.queries import recovery
+from server.queries.submissions import Watched
+from server.site import Site
+from server.states import Sending
+
+logger = logging.getLogger("hpcplat.recovery")
+
+SILENT: Final = 4.0  # seconds without a new beacon, of one a second
+MARK: Final = "hpcplat:"  # begins the reason of a node that we set down
+TOLD: Final = frozenset(
+    {
+        EventKind.NODE_LOST,
+        EventKind.RANK_FAILED,
+        EventKind.RANK_HANGS,
+        EventKind.RECOVERING,
+        EventKind.RECOVERED,
+        EventKind.REQUEUE_ASKED,
+        "resumed",
+        "checkpoint-rejected",
+        "checkpoint-failed",
+        "rolled-back",
+    }
+)
+
+Answers = Callable[[str], bool | None]
+Hurry = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class _Sight:
+    """What was seen of a submission: the newest beacon, and since when it is that."""
+
+    count: int = -1
+    since: float = 0.0
+    probed: float = 0.0
+    acted_on: int = -1
+    marked: set[str] = field(default_factory=set)
+
+
+class Recovery:
+    """All jobs of one cluster; used by the reconcile loop, once a round."""
+
+    def __init__(
+        self,
+        database: Database,
+        site: Site,
+        hurry: Hurry,
+        answers: Answers = slurmd_answers,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database, self._site, self._hurry = database, site, hurry
+        self._answers, self._clock = answers, clock
+        self._sights: dict[int, _Sight] = {}
+        self._offsets: dict[str, int] = {}
+
+    def look(
+        self, watched: Sequence[Watched], live: Mapping[str, list[LiveJob]]
+    ) -> int:
+        """Do what is to be done for each job; returns how many moved."""
+        moved = 0
+        mine = [w for w in watched if w.state == Sending.SENT and w.kind == "train"]
+        for one in mine:
+            moved += self._take_in(one)
+            for record in live.get(one.key, ()):
+                moved += self._look_at(one, record)
+        known = {one.submission_id for one in mine}
+        self._sights = {k: s for k, s in self._sights.items() if k in known}
+        return moved
+
+    def _look_at(self, watched: Watched, record: LiveJob) -> int:
+        if record.state.base is BaseState.PENDING:
+            if record.restarts and record.reason == "BeginTime":
+                self._hurry(watched.slurm_job_id or record.job_id)
+            return 0
+        if record.state.base is not BaseState.RUNNING or watched.cancel_asked:
+            return 0
+        shown = self._beacon(watched.folder)
+        if shown is None or not shown.recovers:
+            return 0
+        sight = self._sights.setdefault(watched.submission_id, _Sight())
+        self._mark_lost(watched, shown, sight)
+        return self._judge(watched, record, shown, sight)
+
+    def _judge(
+        self, watched: Watched, record: LiveJob, shown: Beacon, sight: _Sight
+    ) -> int:
+        """Act where the beacon stands still and slurmd of the batch host is gone."""
+        now = self._clock()
+        if shown.count != sight.count:
+            sight.count, sight.since = shown.count, now
+        elif now - max(sight.since, sight.probed) > SILENT and (
+            sight.acted_on != shown.count
+        ):
+            sight.probed = now
+            host = record.batch_host or shown.host
+            if self._answers(host) is False:
+                sight.acted_on = shown.count
+                return self._replace(watched, record, host)
+        return 0
+
+    # --- a dead batch host ------------------------------------------------------
+
+    def _replace(self, watched: Watched, record: LiveJob, host: str) -> int:
+        """Start the job anew without its dead batch host."""
+        what = f"{host}, the batch host, is dead: no beacon of the job, and no slurmd."
+        is_down = self._set_down(host, f"died under job {record.address}")
+        act = self._requeue(record) if is_down else "elsewhere"
+        with self._database.write() as session:
+            recovery.died(session, watched.job_id, host, what, _now(), act)
+            if act == "elsewhere":
+                reason = f"{host} died; the job is submitted anew without it."
+                recovery.send_elsewhere(session, watched, reason, _now())
+        return 1
+
+    def _requeue(self, record: LiveJob) -> str:
+        try:
+            self._site.scheduler.requeue(record.address)
+        except HpcplatError as error:
+            # Where Slurm requeued it by itself when the node was set down, it refuses.
+            logger.info("requeue of %s: %s", record.address, error)
+        self._hurry(record.array_job_id or record.job_id)
+        return "requeued"
+
+    def _mark_lost(self, watched: Watched, shown: Beacon, sight: _Sight) -> None:
+        """Set nodes down that the job has lost and whose slurmd is gone too."""
+        for node in shown.lost:
+            if node in sight.marked:
+                continue
+            sight.marked.add(node)
+            if self._answers(node) is not False:
+                continue
+            is_down = self._set_down(node, f"died under job {shown.job}")
+            act = "down" if is_down else "noted"
+            with self._database.write() as session:
+                what = f"{node} died: the job lost it, and its slurmd does not answer."
+                recovery.died(session, watched.job_id, node, what, _now(), act)
+
+    def _set_down(self, node: str, why: str) -> bool:
+        """Set a node down, so that Slurm lets go of it; False where we may not."""
+        try:
+            self._site.scheduler.set_node_state(node, "down", f"{MARK} {why}")
+        except HpcplatError as error:
+            logger.info("%s can't be set down: %s", node, error)
+            return False
+        return True
+
+    # --- what happens inside jobs -----------------------------------------------
+
+    def _take_in(self, watched: Watched) -> int:
+        run = RunFolder(Path(watched.folder))
+        if watched.job_id not in self._offsets:
+            with self._database.read() as session:
+                known = recovery.offset_of(session, watched.job_id)
+            self._offsets[watched.job_id] = known
+        offset = self._offsets[watched.job_id]
+        data = _read(run.root, run.events, offset)
+        whole = data[: data.rfind(b"\n") + 1]
+        if not whole:
+            return 0
+        end = self._offsets[watched.job_id] = offset + len(whole)
+        told = [event for event in eventlog.parse(whole) if event.kind in TOLD]
+        if told:
+            with self._database.write() as session:
+                recovery.take_in(session, watched.job_id, told, end)
+        return len(told)
+
+    def _beacon(self, folder: str) -> Beacon | None:
+        run = RunFolder(Path(folder))
+        return beacon.parse(_read(run.root, run.beacon, 0))
+
+
+def _read(root: Path, path: Path, offset: int) -> bytes:
+    """Return what a file of a run folder holds; nothing where it can't be read."""
+    try:
+        return logfiles.read_piece(root, path, offset).data
+    except (NotFoundError, ForbiddenError):
+        return b""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
