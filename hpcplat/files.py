@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A Unix user and group, by number."""
+
+    uid: int
+    gid: int
+
+
 def write_whole(
-    path: Path, content: bytes | str, mode: int = 0o644, *, durable: bool = True
+    path: Path,
+    content: bytes | str,
+    mode: int = 0o644,
+    *,
+    durable: bool = True,
+    owner: Owner | None = None,
 ) -> None:
     """Write ``path`` so that readers see the old content or the new, never a part.
 
     The parent folder must exist; ``mode`` is set exactly, whatever the umask. What
     need not outlive a power cut is not ``durable``: it costs no wait for the disk.
+    ``owner`` is who owns the file from its first moment under its name (root only).
     """
     data = content.encode() if isinstance(content, str) else content
     handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
+            if owner is not None:
+                os.fchown(file.fileno(), owner.uid, owner.gid)
             os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Final
 
 from hpcplat.batchscript import Part, program, render
 from hpcplat.errors import ExitCode
-from hpcplat.files import write_whole
+from hpcplat.files import Owner, write_whole
 from hpcplat.jobs.environment import Container
 from hpcplat.jobs.spec import JobSpec
 from hpcplat.launchplan import LaunchPlan
@@ -67,12 +68,39 @@ def secret_names(spec: JobSpec) -> dict[str, str]:
     }
 
 
-def write_files(folder: RunFolder, files: Iterable[RunFile]) -> None:
-    """Make the run folder with its subfolders, and write each file whole."""
-    for path in (folder.root, folder.logs, folder.metrics):
-        path.mkdir(parents=True, exist_ok=True)
+def write_files(
+    folder: RunFolder,
+    files: Iterable[RunFile],
+    *,
+    owner: Owner | None = None,
+    durable: bool = True,
+) -> None:
+    """Make the run folder with its subfolders, and write each file whole.
+
+    As root for somebody else, ``owner`` is who gets them. The folder above stays
+    root's, so that nobody can put a link where the run folder is to be.
+    """
+    folder.root.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(folder.root, owner, [folder.logs, folder.metrics])
     for file in files:
-        write_whole(file.path, file.content, file.mode)
+        write_whole(file.path, file.content, file.mode, durable=durable, owner=owner)
+
+
+def _make_folder(root: Path, owner: Owner | None, inner: Iterable[Path]) -> None:
+    """Make a folder with what is in it, and only then give it away."""
+    try:
+        root.mkdir()
+    except FileExistsError:
+        if owner is None:
+            for path in inner:
+                path.mkdir(exist_ok=True)
+        return
+    for path in inner:
+        path.mkdir()
+        if owner is not None:
+            os.chown(path, owner.uid, owner.gid, follow_symlinks=False)
+    if owner is not None:
+        os.chown(root, owner.uid, owner.gid, follow_symlinks=False)
 
 
 def launch_plan(

@@ -10,18 +10,21 @@ from sqlmodel import Session
 
 from hpcplat.batchscript import Part
 from hpcplat.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
+from hpcplat.jobs import spec_of
 from hpcplat.runfolder import RunFolder
-from hpcplat.slurm.reasons import in_words
+from hpcplat.slurm.reasons import in_words, is_hopeless
+from hpcplat.slurm.scheduler import LiveJob
 from hpcplat.slurm.scheduler import Submission as Script
-from server import auth, logfiles
+from server import auth, logfiles, standing
 from server.auth import Action, Principal
 from server.ids import new_job_id, submission_key
 from server.intake import Admitted
 from server.preparation import array_chunks, script_for
-from server.queries import events, jobs, submissions, workspaces
+from server.queries import events, jobs, people, submissions, workspaces
 from server.queries.jobs import Named, Scope
-from server.schemas import AttemptAnswer, DryRun, JobAnswer, JobDetails
+from server.schemas import AttemptAnswer, DryRun, JobAnswer, JobDetails, Outlook
 from server.service import Service
+from server.standing import asked_by
 from server.states import FINAL, Sending, State
 from server.tables import Attempt, Job, Submission
 
@@ -72,7 +75,48 @@ def dry_run(service: Service, principal: Principal, request: Admitted) -> DryRun
         tasks=request.tasks,
         parts=len(request.offsets),
         expected_start=_estimate(service, script, principal),
+        outlook=_outlook_of(service, request),
     )
+
+
+def outlook(service: Service, scope: Scope, reference: str) -> Outlook:
+    """Return what a job that Slurm holds waits for; empty for one that does not."""
+    with service.database.read() as session:
+        named = jobs.find(session, scope, reference)
+        account = people.account_of(session, named.workspace)
+    job, book = named.job, service.quota_book()
+    if job.state not in {State.PENDING, State.QUEUED} or book is None:
+        return Outlook()
+    live = _live_record(service, job)
+    account = live.account if live else account or book.default_account(named.user)
+    asked = asked_by(spec_of(job.spec), named.user, account, job.partition, 1)
+    seen = standing.outlook(book, asked, live.priority if live else None)
+    return seen.model_copy(
+        update={
+            "reason": in_words(job.reason),
+            "is_hopeless": is_hopeless(job.reason),
+            "expected_start": live.expected_start if live else None,
+        }
+    )
+
+
+def _live_record(service: Service, job: Job) -> LiveJob | None:
+    """Return Slurm's own record of a job's first waiting part."""
+    if job.slurm_job_id is None:
+        return None
+    try:
+        records = service.site.scheduler.jobs()
+    except UnavailableError:
+        return None
+    own = (job.slurm_job_id,)
+    return next((r for r in records if r.job_id in own or r.array_job_id in own), None)
+
+
+def _outlook_of(service: Service, request: Admitted) -> Outlook:
+    book = service.quota_book()
+    if book is None or request.asked is None:
+        return Outlook()
+    return standing.outlook(book, request.asked)
 
 
 def cancel(
@@ -217,9 +261,8 @@ def _task_address(job: Job, parts: list[Submission], task: int) -> str:
 
 
 def _estimate(service: Service, script: str, principal: Principal) -> datetime | None:
-    as_user = service.identity.is_root and principal.name != service.identity.name
     submission = Script(
-        script=script, folder="/", user=principal.name if as_user else None
+        script=script, folder="/", user=service.submits_as(principal.name)
     )
     try:
         return service.site.scheduler.estimate(submission)

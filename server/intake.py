@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 
-from hpcplat.errors import ConflictError, InvalidError, UnavailableError
+from hpcplat.errors import ConflictError, InvalidError
 from hpcplat.jobs import Dependency, JobSpec, SpecError, parse, spec_of
 from hpcplat.jobs.complaints import spec_error
-from hpcplat.runfiles import secret_names, secrets_file, write_files
+from hpcplat.runfiles import secret_names, secrets_file
 from hpcplat.runfolder import RunFolder
 from server import auth
 from server.admission import admit
@@ -25,12 +25,14 @@ from server.auth import Principal
 from server.datasets import with_dataset_pinned
 from server.ids import new_job_id
 from server.people.workspaces import workspace_of_job
-from server.preparation import array_chunks
+from server.preparation import array_chunks, fill_folder
 from server.problems import FieldsError
 from server.queries import jobs, people, workspaces
 from server.queries.jobs import NewJob, Scope
+from server.quotas import Asked
 from server.schemas import BulkRequest, Invalid, JobRequest
 from server.service import Service
+from server.standing import asked_by, refuse_hopeless
 
 DEFAULT_WORKSPACE: Final = workspaces.DEFAULT
 
@@ -52,6 +54,7 @@ class Admitted:
     partition: str
     offsets: tuple[int, ...]
     tasks: int
+    asked: Asked | None = None  # of Slurm's limits, where it enforces any
 
 
 def read_request(content: bytes) -> JobRequest:
@@ -82,8 +85,11 @@ def read_bulk(content: bytes, largest: int) -> BulkRequest:
         raise _field_errors(error) from error
 
 
-def admitted(service: Service, request: JobRequest) -> Admitted:
-    """Check a request against the cluster; raises FieldsError or UnavailableError."""
+def admitted(service: Service, principal: Principal, request: JobRequest) -> Admitted:
+    """Check a request against the cluster and Slurm's limits on who asks.
+
+    Raises FieldsError, UnavailableError, or as ``workspace_of_job`` does.
+    """
     spec = with_dataset_pinned(request.spec, service.policy.datasets)
     facts = service.site.facts()
     partition = admit(spec, facts)
@@ -91,13 +97,31 @@ def admitted(service: Service, request: JobRequest) -> Admitted:
     if missing:
         raise FieldsError([_missing_secret(name) for name in missing])
     parts = array_chunks(spec, facts.max_array_size)
+    tasks = sum(chunk.tasks if chunk else 1 for chunk in parts)
+    account = _account(service, principal, spec)
+    book = service.quota_book()
+    asked = None
+    if book is not None:
+        account = account or book.default_account(principal.name)
+        asked = asked_by(spec, principal.name, account, partition.name, tasks)
+        refuse_hopeless(book, asked, spec)
     return Admitted(
         spec=spec,
         secrets={name: request.secrets[name] for name in secret_names(spec)},
         partition=partition.name,
         offsets=tuple(chunk.offset if chunk else 0 for chunk in parts),
-        tasks=sum(chunk.tasks if chunk else 1 for chunk in parts),
+        tasks=tasks,
+        asked=asked,
     )
+
+
+def _account(service: Service, principal: Principal, spec: JobSpec) -> str:
+    """Return the Slurm account that the job would run under; empty: the default."""
+    with service.database.read() as session:
+        name = workspace_of_job(
+            session, principal, spec.workspace, is_personal=not service.serves_others
+        )
+        return people.account_of(session, name)
 
 
 def accept(
@@ -163,7 +187,8 @@ def _written(
                     idempotency_key=key,
                 )
             )
-            _keep_secrets(new[-1].folder, request.secrets)
+            submitter = service.submits_as(principal.name)
+            _keep_secrets(new[-1].folder, request.secrets, submitter)
             accepted.append(Accepted(job_id, is_replay=False))
         jobs.create(session, new, now)
     return accepted
@@ -195,18 +220,11 @@ def spec_digest(spec: JobSpec) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _keep_secrets(folder: str, secrets: Mapping[str, str]) -> None:
+def _keep_secrets(folder: str, secrets: Mapping[str, str], user: str | None) -> None:
     """Put secret values where only the job's user can read them, and nowhere else."""
-    if not secrets:
-        return
-    run = RunFolder(Path(folder))
-    try:
-        write_files(run, [secrets_file(run, secrets)])
-    except OSError as error:
-        raise UnavailableError(
-            f"The run folder {folder} can't be written ({error.strerror}).",
-            "See that it is on a shared file system with room, and yours.",
-        ) from error
+    if secrets:
+        run = RunFolder(Path(folder))
+        fill_folder(run, [secrets_file(run, secrets)], user)
 
 
 def _earlier(

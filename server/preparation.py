@@ -9,11 +9,13 @@ from typing import Final
 
 from hpcplat.batchscript import Part
 from hpcplat.errors import HpcplatError, InvalidError, UnavailableError
+from hpcplat.files import Owner
 from hpcplat.jobs import Dependency, JobSpec
 from hpcplat.jobs.array import ArrayChunk, chained, chunks, parse_array
-from hpcplat.runfiles import run_files, write_files
+from hpcplat.runfiles import RunFile, run_files, write_files
 from hpcplat.runfolder import RunFolder
 from hpcplat.sitepolicy import SitePolicy
+from hpcplat.slurm.environment import account_of
 from hpcplat.slurm.scheduler import Submission
 from server.queries.submissions import Work
 from server.states import FINAL, State
@@ -60,29 +62,38 @@ def script_for(
     return run_files(spec, folder, policy, key, part)[-1].content
 
 
-def prepare(
-    work: Work, spec: JobSpec, policy: SitePolicy, dependency: str, *, as_user: bool
-) -> Submission:
-    """Write the run folder of a submission, and return what sbatch gets.
+def fill_folder(folder: RunFolder, files: Sequence[RunFile], user: str | None) -> None:
+    """Write files into a run folder, as ``user``'s if the service is not theirs.
 
-    ``dependency`` is the value of ``--dependency``, in Slurm's ids. ``as_user``: submit
-    as the person who asked (the service runs as root).
+    Not flushed to disk: what a power cut takes the job misses at once, and says so.
     """
-    folder = RunFolder(Path(work.folder))
-    part = part_of(work, spec, policy, dependency)
-    files = run_files(spec, folder, policy, work.key, part)
+    owner = None
+    if user is not None:
+        account = account_of(user)
+        owner = Owner(account.pw_uid, account.pw_gid)
     try:
-        write_files(folder, files)
+        write_files(folder, files, owner=owner, durable=False)
     except OSError as error:
         raise UnavailableError(
             f"The run folder {folder.root} can't be written ({error.strerror}).",
             "See that it is on a shared file system with room, and yours.",
         ) from error
-    return Submission(
-        script=files[-1].content,
-        folder=str(folder.root),
-        user=work.user if as_user else None,
-    )
+
+
+def prepare(
+    work: Work, spec: JobSpec, policy: SitePolicy, dependency: str, user: str | None
+) -> Submission:
+    """Write the run folder of a submission, and return what sbatch gets.
+
+    ``dependency`` is the value of ``--dependency``, in Slurm's ids. ``user``: submit as
+    the person who asked, and not as the service (which runs as root).
+    """
+    folder = RunFolder(Path(work.folder))
+    part = part_of(work, spec, policy, dependency)
+    files = run_files(spec, folder, policy, work.key, part)
+    fill_folder(folder, files, user)
+    script = files[-1].content
+    return Submission(script=script, folder=str(folder.root), user=user)
 
 
 @dataclass(frozen=True, slots=True)

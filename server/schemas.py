@@ -36,7 +36,8 @@ class JobRequest(BaseModel):
     spec: JobSpec
     secrets: dict[str, str] = Field(
         default_factory=dict,
-        description="Values of the secrets that the spec takes as env:NAME, by NAME."
+        description="Values of the secrets that the spec takes as env:…, each by the"
+        " name that it has in the job."
         " They are written to a file of the job's user, and nowhere else.",
     )
 
@@ -104,6 +105,30 @@ class JobPage(Answer):
     )
 
 
+class Outlook(Answer):
+    """What a job waits for."""
+
+    waits_for: list[str] = Field(
+        default_factory=list,
+        description="Limits of Slurm's that it is over now, each with its owner.",
+    )
+    fair_share: float | None = Field(
+        default=None,
+        description="The fair-share factor, 0 to 1; the higher the sooner.",
+    )
+    place: int | None = Field(
+        default=None, description="Its place in the partition's queue; 1 is next."
+    )
+    expected_start: datetime | None = Field(
+        default=None, description="Slurm's guess; null if it can't tell."
+    )
+    reason: str = Field(default="", description="Why it waits, in words.")
+    is_hopeless: bool = Field(
+        default=False,
+        description="Whether it can't start unless the job or a limit is changed.",
+    )
+
+
 class DryRun(Answer):
     """What would be submitted."""
 
@@ -114,6 +139,7 @@ class DryRun(Answer):
     expected_start: datetime | None = Field(
         description="Slurm's guess; null if it can't tell."
     )
+    outlook: Outlook = Field(default_factory=Outlook)
 
 
 class BulkAnswer(Answer):

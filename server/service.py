@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -29,8 +29,10 @@ from server.preparation import (
     part_before,
     prepare,
 )
-from server.queries import jobs
+from server.queries import jobs, recovery
 from server.queries.submissions import Work
+from server.quotabook import QuotaBook
+from server.quotas import Book
 from server.reconcile import Reconciler, Rhythm
 from server.site import Site
 from server.submission import Pace, Submitter
@@ -38,6 +40,7 @@ from server.submission import Pace, Submitter
 logger = logging.getLogger("hpcplat.service")
 
 LAST_LOOK: Final = 2.0  # seconds that the end waits for a question to Slurm
+LEFT_OUT: Final = timedelta(hours=1)  # for how long a node that died gets no new job
 FRESH_ENOUGH: Final = 1.0  # seconds that an embedded service believes its rows
 
 
@@ -76,6 +79,7 @@ class Service:
         self.identity = auth.own_identity()
         self.holder = secrets.token_hex(8)
         self.site = Site(scheduler)
+        self.quotas = QuotaBook(self.site)
         self.submitter = Submitter(
             database, self.site, self._prepare, self.times.pace, self.metrics
         )
@@ -156,6 +160,22 @@ class Service:
         """Whether jobs of several people run through this service."""
         return self.identity.is_root
 
+    def submits_as(self, user: str) -> str | None:
+        """Return whom sbatch must be told to submit as; None where that is us."""
+        is_another = self.identity.is_root and user != self.identity.name
+        return user if is_another else None
+
+    def quota_book(self) -> Book | None:
+        """Return Slurm's limits; None where it enforces none, or does not answer.
+
+        Then nothing is refused here: Slurm itself holds to them, whoever asks.
+        """
+        try:
+            return self.quotas.book()
+        except UnavailableError as error:
+            logger.warning("admission does not know Slurm's limits: %s", error)
+            return None
+
     def look_age(self) -> float:
         """Return the seconds since Slurm was last seen whole; infinite if never."""
         last = self.reconciler.last_look
@@ -169,11 +189,20 @@ class Service:
             return False
 
     def _prepare(self, work: Work) -> Submission:
-        spec = spec_of(work.spec)
+        spec = self._without_dead_nodes(spec_of(work.spec), work.cluster)
         policy = self.policy_for(spec)
-        as_user = self.identity.is_root and work.user != self.identity.name
         dependency = self._dependency(work, spec, policy)
-        return prepare(work, spec, policy, dependency, as_user=as_user)
+        return prepare(work, spec, policy, dependency, self.submits_as(work.user))
+
+    def _without_dead_nodes(self, spec: JobSpec, cluster: str) -> JobSpec:
+        """Leave out nodes that died lately; never so many that the job can't run."""
+        since = datetime.now(UTC) - LEFT_OUT
+        with self.database.read() as session:
+            dead = recovery.dead_nodes(session, cluster, since)
+        room = len(self.site.facts().nodes) - spec.resources.all_nodes
+        left_out = (*spec.resources.exclude, *dead[: max(room, 0)])
+        resources = spec.resources.model_copy(update={"exclude": left_out})
+        return spec.model_copy(update={"resources": resources})
 
     def _dependency(self, work: Work, spec: JobSpec, policy: SitePolicy) -> str:
         """Return what the submission waits for: other jobs, and earlier parts."""

@@ -123,6 +123,9 @@ class FakeSlurm:
     requeued: list[str] = field(default_factory=list)
     questions: list[str] = field(default_factory=list)
     next_id: int = 100
+    lines: tuple[Association, ...] = ()
+    qualities: tuple[Qos, ...] = ()
+    share_lines: tuple[Share, ...] = ()
 
     def version(self) -> tuple[int, int]:
         return (24, 11)
@@ -186,13 +189,16 @@ class FakeSlurm:
         return (PARTITION,)
 
     def associations(self) -> Sequence[Association]:
-        return ()
+        self._ask("associations")
+        return self.lines
 
     def qos(self) -> Sequence[Qos]:
-        return ()
+        self._ask("qos")
+        return self.qualities
 
     def shares(self) -> Sequence[Share]:
-        return ()
+        self._ask("shares")
+        return self.share_lines
 
     def cancel(self, address: str, signal: str | None = None) -> None:
         self._ask("cancel")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -261,3 +265,54 @@ def test_without_slurmdbd_the_end_comes_from_the_queue_and_that_is_said(
     assert ready["is_ready"]
     assert not ready["accounting"]
     assert ready["detail"]
+
+
+def test_a_service_of_roots_runs_each_job_as_the_person_who_asked(
+    cluster: Cluster, unix_users: tuple[str, ...]
+) -> None:
+    alice, _ = unix_users
+    account = pwd.getpwnam(alice)
+    with tempfile.TemporaryDirectory(prefix="hpcplat-runs-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        service = service_on(cluster, f"sqlite:///{name}/own.db", folder)
+        app = create_app(service, threads=True)
+        transport = EmbeddedTransport(app, account.pw_uid)
+        http = httpx.Client(base_url="http://test", transport=transport, timeout=60)
+        with Client(http) as api:
+            asked = spec(
+                'id -un; echo "$TOKEN"; touch made',
+                environment={"secrets": {"TOKEN": "env:T"}},
+            )
+            job = api.submit(asked, secrets={"TOKEN": "s3cret"}, wait=60)
+            assert job["user"] == alice
+            run = Path(job["folder"])
+            assert run.parent.stat().st_uid == 0
+            assert run.stat().st_uid == account.pw_uid
+            job = await_state(api, job["id"])
+            number = str(job["slurm_job_id"])
+            told = cluster.run("sacct", "-nXP", "-j", number, "-o", "User")
+            assert told.stdout.split() == [alice]
+            batch = run / "logs" / "attempt-1" / "batch.log"
+            assert batch.stat().st_uid == account.pw_uid
+            if not _may_run_python(account):
+                return  # it is in root's home, as on some development machines
+            assert job["state"] == "COMPLETED", job
+            assert api.logs(job["id"]) == f"{alice}\ns3cret\n"
+            assert (run / "made").stat().st_uid == account.pw_uid
+            assert not (run / "secrets.json").exists()
+
+
+def _may_run_python(account: pwd.struct_passwd) -> bool:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "import hpcplat"],
+            user=account.pw_uid,
+            group=account.pw_gid,
+            extra_groups=[],
+            capture_output=True,
+            check=False,
+        )
+    except PermissionError:
+        return False
+    return done.returncode == 0
