@@ -40,7 +40,7 @@ def test_a_wrong_word_names_the_nearest(
 ) -> None:
     assert main(arguments) == ExitCode.USAGE
     shown = capsys.readouterr()
-    assert shown.err.startswith(f"hpcplat: {line}")
+    assert shown.err.lower().startswith(f"hpcplat: {line}".lower())
     assert shown.err.count("\n") == 1
     assert shown.out == ""
 
