@@ -183,6 +183,66 @@ class Client:
         """Yield the job's history as it happens, to its end (kind ``end``)."""
         return self._stream(f"{_job(job_id)}/events", {}, last_id)
 
+    def outlook(self, job_id: str) -> dict[str, Any]:
+        """Return what a job waits for: limits, place, fair share, expected start."""
+        return self._mapping("GET", f"{_job(job_id)}/outlook")
+
+    def workspaces(self) -> list[dict[str, Any]]:
+        """Return the workspaces that you may see."""
+        return list(self._mapping("GET", "/workspaces")["workspaces"])
+
+    def workspace(self, name: str) -> dict[str, Any]:
+        """Return a workspace with its members and quotas."""
+        return self._mapping("GET", f"/workspaces/{quote(name, safe='')}")
+
+    def make_workspace(
+        self, name: str, account: str | None = None, parent: str | None = None
+    ) -> dict[str, Any]:
+        """Make a workspace; administrators alone."""
+        asked = {"name": name, "account": account, "parent": parent}
+        return self._mapping("POST", "/workspaces", json=asked)
+
+    def close_workspace(self, name: str) -> None:
+        """Close a workspace without live jobs; administrators alone."""
+        self._request("DELETE", f"/workspaces/{quote(name, safe='')}")
+
+    def set_member(self, workspace: str, user: str, role: str) -> dict[str, Any]:
+        """Put somebody into a workspace, or give a member another role."""
+        path = f"/workspaces/{quote(workspace, safe='')}/members/{quote(user, safe='')}"
+        return self._mapping("PUT", path, json={"role": role})
+
+    def remove_member(self, workspace: str, user: str) -> None:
+        """Take somebody out of a workspace."""
+        path = f"/workspaces/{quote(workspace, safe='')}/members/{quote(user, safe='')}"
+        self._request("DELETE", path)
+
+    def audit(self, **filters: Any) -> list[dict[str, Any]]:  # noqa: ANN401
+        """Return who did what, newest first (workspace=, limit=, before=)."""
+        return list(self._mapping("GET", "/audit", params=filters)["entries"])
+
+    def quotas(self, workspace: str | None = None) -> dict[str, Any]:
+        """Return what Slurm allows you, or a workspace: limits, use, shares."""
+        params = {"workspace": workspace} if workspace else None
+        return self._mapping("GET", "/quotas", params=params)
+
+    def set_quota(
+        self, workspace: str, limits: Mapping[str, str], user: str = ""
+    ) -> dict[str, Any]:
+        """Set what a workspace, or one member of it, may have."""
+        path = f"/workspaces/{quote(workspace, safe='')}/quota"
+        asked = {"user": user, "limits": dict(limits)}
+        return self._mapping("PUT", path, json=asked)
+
+    def sync(self, *, write: bool = False, adopt: bool = False) -> dict[str, Any]:
+        """Compare workspaces with Slurm's accounts; change one side if told to."""
+        params = {"write": write, "adopt": adopt}
+        return self._mapping("POST", "/admin/sync", params=params)
+
+    def usage(self, since: str, until: str | None = None) -> dict[str, Any]:
+        """Return GPU-hours by workspace, member and project."""
+        params = {"since": since} | ({"until": until} if until else {})
+        return self._mapping("GET", "/usage", params=params)
+
     def logs(self, job_id: str, **where: Any) -> str:  # noqa: ANN401
         """Return a log (attempt=, rank=, batch=, task=, tail=)."""
         return self._request("GET", f"{_job(job_id)}/logs", params=where).text

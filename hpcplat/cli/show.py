@@ -44,19 +44,23 @@ def show(
             return
         details = client.job(found.id)
         attempts = client.attempts(found.id, found.task)
+        waits = details["state"] == "PENDING"
+        outlook = client.outlook(found.id) if waits else {}
     if as_json:
-        print_json({**details, "attempts_list": attempts})
+        print_json({**details, "attempts_list": attempts, "outlook": outlook})
         return
-    print("\n".join(_lines(details)))
+    print("\n".join(_lines(details, outlook)))
     if attempts:
         print("\n" + shown(attempts, ATTEMPTS))
 
 
-def _lines(job: Mapping[str, Any]) -> list[str]:
+def _lines(job: Mapping[str, Any], outlook: Mapping[str, Any]) -> list[str]:
     created = moment(job["created_at"])
     facts = {
         "Job": f"{job['id']}  {job['name']}",
         "State": " - ".join(filter(None, (job["state"], job["reason"]))),
+        "Over": " ".join(outlook.get("waits_for", ())),
+        "Queue": _queue(outlook),
         "Slurm": _slurm(job),
         "Who": f"{job['user']}, workspace {job['workspace']}",
         "Size": _size(job),
@@ -73,6 +77,18 @@ def _lines(job: Mapping[str, Any]) -> list[str]:
         for name, text in facts.items()
         if text
     ]
+
+
+def _queue(outlook: Mapping[str, Any]) -> str:
+    parts = [f"place {outlook['place']}"] if outlook.get("place") else []
+    if outlook.get("fair_share") is not None:
+        parts.append(f"fair share {outlook['fair_share']:.2f}")
+    start = moment(outlook.get("expected_start"))
+    if start is not None:
+        parts.append(f"expected to start {local(start)}")
+    if outlook.get("is_hopeless"):
+        parts.append("it can't start unless something is changed")
+    return ", ".join(parts)
 
 
 def _slurm(job: Mapping[str, Any]) -> str:

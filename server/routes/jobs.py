@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from server import actions, intake
+from server.auth import Principal
 from server.dependencies import Asking, Body, BulkBody, Seeing, Serving
 from server.intake import Accepted, Admitted
 from server.problems import LARGEST_BODY, RefusedJobError
@@ -25,6 +26,7 @@ from server.schemas import (
     JobDetails,
     JobPage,
     JobRequest,
+    Outlook,
 )
 from server.service import Service
 from server.states import State
@@ -109,7 +111,7 @@ async def submit(  # noqa: PLR0913 - the query's fields
     The job is QUEUED in the answer unless you `wait`; with `wait`, a refusal by Slurm
     is answered as a problem (422) that names the job.
     """
-    request = await run_in_threadpool(_admitted, serving, content)
+    request = await run_in_threadpool(_admitted, serving, asking, content)
     if dry_run:
         shown = await run_in_threadpool(actions.dry_run, serving, asking, request)
         return _json(shown, 200)
@@ -140,7 +142,7 @@ def submit_many(
 ) -> BulkAnswer:
     """Write many jobs down, all or none, and have them submitted."""
     bulk = intake.read_bulk(content, 16 * LARGEST_BODY)
-    requests = [intake.admitted(serving, request) for request in bulk.jobs]
+    requests = [intake.admitted(serving, asking, request) for request in bulk.jobs]
     accepted = intake.accept(serving, asking, seeing, requests, idempotency_key)
     return BulkAnswer(ids=[one.job_id for one in accepted])
 
@@ -205,6 +207,12 @@ def requeue(
     return actions.requeue(serving, asking, seeing, job_id, task)
 
 
+@router.get("/{job_id}/outlook", summary="See what a job waits for")
+def outlook(serving: Serving, seeing: Seeing, job_id: JobId) -> Outlook:
+    """Return why the job waits, the limits it is over, its place and expected start."""
+    return actions.outlook(serving, seeing, job_id)
+
+
 @router.get("/{job_id}/attempts", summary="See a job's starts")
 def attempts(
     serving: Serving, seeing: Seeing, job_id: JobId, task: Task = None
@@ -229,8 +237,8 @@ def script(serving: Serving, seeing: Seeing, job_id: JobId) -> str:
     return actions.script_of(found)
 
 
-def _admitted(serving: Service, content: bytes) -> Admitted:
-    return intake.admitted(serving, intake.read_request(content))
+def _admitted(serving: Service, asking: Principal, content: bytes) -> Admitted:
+    return intake.admitted(serving, asking, intake.read_request(content))
 
 
 async def _settled(

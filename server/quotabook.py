@@ -1,0 +1,95 @@
+"""Slurm's limits and their use as the service knows them: cached, never old."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from hpcplat.errors import UnavailableError
+from server.quotas import Book, book_of
+from server.site import Site
+
+logger = logging.getLogger("hpcplat.quotas")
+
+REFRESH: Final = 10.0  # seconds: older ones are renewed beside the requests
+STALE: Final = 30.0  # seconds: older ones are never used
+
+
+class QuotaBook:
+    """The book of a cluster.
+
+    A request finds it in memory; from 10 seconds on a thread renews it, and no
+    request waits for that until it is 30 seconds old.
+    """
+
+    def __init__(self, site: Site, clock: Callable[[], float] = time.monotonic) -> None:
+        self._site = site
+        self._clock = clock
+        self._known: tuple[float, Book] | None = None
+        self._asking = threading.Lock()
+
+    def book(self) -> Book | None:
+        """Return the limits, at most 30 seconds old; None where nothing enforces any.
+
+        Raises UnavailableError when Slurm does not tell.
+        """
+        enforced = enforced_by(self._site.facts().config)
+        if not enforced:
+            return None
+        known = self._known
+        age = self._clock() - known[0] if known else float("inf")
+        if known is not None and age < REFRESH:
+            return known[1]
+        if known is not None and age < STALE:
+            self._renew_beside()
+            return known[1]
+        with self._asking:
+            if self._known is not None and self._known is not known:
+                return self._known[1]  # somebody else asked while we waited
+            return self._renewed(enforced)
+
+    def forget(self) -> None:
+        """Have the next look ask Slurm: its limits were changed."""
+        self._known = None
+
+    def _renew_beside(self) -> None:
+        if self._asking.acquire(blocking=False):
+            threading.Thread(target=self._renew, name="quotas", daemon=True).start()
+
+    def _renew(self) -> None:
+        try:
+            self._renewed(enforced_by(self._site.facts().config))
+        except UnavailableError as error:
+            logger.warning("Slurm does not tell its limits: %s", error)
+        finally:
+            self._asking.release()
+
+    def _renewed(self, enforced: frozenset[str]) -> Book:
+        asked_at = self._clock()  # the age counts from the question, not the answer
+        scheduler = self._site.scheduler
+        facts = self._site.facts()
+        book = book_of(
+            scheduler.associations(),
+            scheduler.qos(),
+            facts.partitions,
+            scheduler.shares(),
+            scheduler.jobs(),
+            {
+                node.name: next(iter(node.gpus))
+                for node in facts.nodes
+                if len(node.gpus) == 1
+            },
+            enforced,
+        )
+        self._known = (asked_at, book)
+        return book
+
+
+def enforced_by(config: Mapping[str, str]) -> frozenset[str]:
+    """Return what Slurm enforces of accounting (AccountingStorageEnforce)."""
+    text = config.get("AccountingStorageEnforce", "").lower()
+    words = frozenset(text.replace("|", ",").split(","))
+    return words & {"associations", "limits", "qos", "safe"}
