@@ -84,8 +84,6 @@ def recovery_lines(found: Recovery, plain: PlainSlurm) -> Iterator[str]:
     else:
         bits = "with the same bits" if found.same_bits else "WITH OTHER BITS"
         yield f"Steps done again: {found.redone}, {bits}."
-    yield (
-        f"Slurm by itself: not before {plain.seconds:.0f} s ({plain.timeout:.0f} s until"
-        f" it takes a silent node for dead, {plain.delay:.0f} s until a requeued job may"
-        " start), and then from the last checkpoint."
-    )
+    yield f"By Slurm alone: {plain.seconds:.0f} s before anything starts again,"
+    yield f"  {plain.timeout:.0f} s until it takes a silent node for dead, and"
+    yield f"  {plain.delay:.0f} s that a requeued job waits; then from the last checkpoint."
