@@ -47,14 +47,25 @@ def metrics_files(run: Path) -> list[MetricsFile]:
 
 
 def _found(run: Path) -> Iterator[MetricsFile]:
-    for folder in metrics_folder(run).glob("attempt-*"):
-        attempt = folder.name.removeprefix("attempt-")
-        if not attempt.isdecimal():
+    # Thousands of run folders are looked at every second: no glob here.
+    metrics = metrics_folder(run)
+    for folder in _names(metrics):
+        attempt = folder.removeprefix("attempt-")
+        if attempt == folder or not attempt.isdecimal():
             continue
-        for path in folder.glob("*.jsonl"):
-            if match := _NAME.fullmatch(path.name):
+        for name in _names(metrics / folder):
+            if match := _NAME.fullmatch(name):
                 number = int(match["number"])
+                path = metrics / folder / name
                 yield MetricsFile(int(attempt), match["source"], number, path)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def create_next(run: Path, attempt: int, source: str) -> int:

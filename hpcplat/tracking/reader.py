@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -10,6 +11,7 @@ from hpcplat.tracking.layout import MetricsFile, metrics_files
 from hpcplat.tracking.record import Numbers, Record, decode
 
 CHUNK = 1024 * 1024  # bytes
+BLOCK = 4096  # bytes that are looked through line by line
 MAX_LINE = 16 * 1024 * 1024  # bytes; what is longer was never written by us
 
 
@@ -76,29 +78,33 @@ def newest_before(path: Path, time: float) -> Numbers | None:
 
     Times never go back within a file: this halves the file, and reads little of it.
     """
-    low, high = 0, path.stat().st_size
-    found = None
-    while low < high:
-        middle = (low + high) // 2
-        number = _numbers_from(path, middle)
-        if number is None or number.time > time:
-            high = middle
-        else:
-            found, low = number, middle + 1
-    return found
-
-
-def _numbers_from(path: Path, offset: int) -> Numbers | None:
-    """Return the first numbers in a line that begins at ``offset`` or after."""
     with path.open("rb") as file:
-        file.seek(max(offset - 1, 0))
-        if offset:
-            file.readline()  # the rest of a line that began before
-        for line in file:
-            record = decode(line)
-            if isinstance(record, Numbers):
-                return record
-    return None
+        low, high = 0, file.seek(0, os.SEEK_END)
+        middle = max(high - BLOCK, 0)  # most ask for the end
+        while high - low > BLOCK:
+            number = next(_numbers_from(file, middle), None)
+            if number is None or number.time > time:
+                high = middle
+            else:
+                low = middle
+            middle = (low + high) // 2
+        found = None
+        for number in _numbers_from(file, low):
+            if number.time > time:
+                break
+            found = number
+        return found
+
+
+def _numbers_from(file: BinaryIO, offset: int) -> Iterator[Numbers]:
+    """Yield the numbers in lines that begin at ``offset`` or after."""
+    file.seek(max(offset - 1, 0))
+    if offset:
+        file.readline()  # the rest of a line that began before
+    for line in file:
+        record = decode(line)
+        if isinstance(record, Numbers):
+            yield record
 
 
 def _lines(file: BinaryIO, size: int, ended: bool) -> bytes:

@@ -24,6 +24,7 @@ from server.collector.repository import Repository
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 20_000  # points of a commit
+BACKLOG_SECONDS: Final = 2.0  # a look, for runs that ended
 BUSY_SECONDS: Final = 0.5
 IDLE_SECONDS: Final = 1.0
 AFTER_END_SECONDS: Final = 60.0  # a network file system may show files late
@@ -54,16 +55,38 @@ class Collector:
         self._clock = clock
         self._repositories: dict[str, Repository] = {}
         self._followed: dict[str, _Followed] = {}
+        self._backlog: dict[str, TrackedRun] = {}  # ended, and not yet closed
         self._since = datetime.fromtimestamp(0, UTC)
 
     def look(self) -> bool:
-        """Look at every run once; return whether anything was new."""
+        """Look at every run that goes on, and for a while at those that ended.
+
+        Returns whether anything was new.
+        """
         began = datetime.fromtimestamp(self._clock(), UTC)
-        moved = [
-            self._look_at(tracked) for tracked in self._catalogue.runs(self._since)
-        ]
+        moved = False
+        for tracked in self._catalogue.runs(self._since):
+            if tracked.ended is None:
+                self._backlog.pop(tracked.id, None)
+                moved |= self._look_at(tracked)
+            elif not self._repository(tracked.workspace).is_closed(tracked):
+                self._backlog[tracked.id] = tracked
         self._since = began - LOOK_BACK
-        return any(moved)
+        return self._work_off() or moved
+
+    def _work_off(self) -> bool:
+        """Look at runs that ended, newest first; what goes on must not wait for them."""
+        moved = False
+        deadline = time.monotonic() + BACKLOG_SECONDS
+        ordered = sorted(self._backlog.values(), key=lambda run: -(run.ended or 0))
+        for tracked in ordered:
+            moved |= self._look_at(tracked)
+            if self._repository(tracked.workspace).is_closed(tracked):
+                del self._backlog[tracked.id]
+                self._followed.pop(tracked.id, None)
+            if time.monotonic() > deadline:
+                return True
+        return moved
 
     def run(self, stopped: Callable[[float], bool]) -> None:
         """Look again and again until ``stopped``, which waits for so many seconds."""
@@ -97,10 +120,7 @@ class Collector:
 
     def _follow(self, tracked: TrackedRun, followed: _Followed) -> bool:
         repository = self._repository(tracked.workspace)
-        if repository.is_closed(tracked):
-            if tracked.ended is not None:
-                self._followed.pop(tracked.id, None)
-                return False
+        if tracked.ended is None and repository.is_closed(tracked):
             repository.mark_closed(tracked, closed=False)  # it was requeued
         news = list(_news(tracked, followed))
         description = _stamp(tracked)

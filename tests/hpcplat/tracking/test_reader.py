@@ -2,7 +2,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpcplat.tracking import reader
@@ -128,10 +128,20 @@ def test_a_line_without_end_does_not_fill_the_memory(
     assert (chunk.records, chunk.offset, chunk.damaged) == ([], 1000, 1)
 
 
-@given(st.lists(st.floats(0, 100), max_size=30).map(sorted), st.floats(-1, 101))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.floats(0, 100), max_size=30).map(sorted),
+    st.floats(-1, 101) | st.just(math.inf),
+    st.sampled_from([1, 50, 300, 4096]),
+)
 def test_the_newest_before_a_time_is_found_by_halving(
-    tmp_path_factory: pytest.TempPathFactory, times: list[float], wanted: float
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    times: list[float],
+    wanted: float,
+    block: int,
 ) -> None:
+    monkeypatch.setattr(reader, "BLOCK", block)
     path = tmp_path_factory.mktemp("halve") / "main.0.jsonl"
     logged = [
         Numbers(round(time, 6), step, {"loss": 0.0}) for step, time in enumerate(times)
