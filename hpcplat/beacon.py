@@ -16,7 +16,8 @@ from pathlib import Path
 class Beacon:
     """An attempt lives: a number that grows, where, and what it has lost.
 
-    ``job`` is its address in Slurm, ``step`` the newest step that all ranks have done.
+    ``job`` is its address in Slurm, ``step`` the newest step that all ranks have done,
+    ``usual`` how long one takes (seconds); ``count`` is a time in milliseconds.
     ``lost`` are nodes that are gone. ``recovers``: the job may be put into the queue
     again. Only a change tells of life: clocks of other machines may differ.
     """
@@ -26,6 +27,7 @@ class Beacon:
     job: str
     host: str
     step: int
+    usual: float = 0.0
     lost: tuple[str, ...] = ()
     recovers: bool = False
 

@@ -22,6 +22,7 @@ class EventKind(StrEnum):
     ATTEMPT_STARTED = "attempt-started"
     RANKS_STARTED = "ranks-started"
     RANKS_STOPPED = "ranks-stopped"
+    STEPPING = "stepping"
     RECOVERING = "recovering"
     RECOVERED = "recovered"
     RANK_HANGS = "rank-hangs"

@@ -46,7 +46,7 @@ from launchers.messages import (
     Stop,
 )
 from launchers.ports import listening, own_addresses
-from launchers.recovery.beacons import BeaconWriter
+from launchers.recovery.beacons import BeaconWriter, last_words
 from launchers.recovery.buddies import Held, newest_common, with_copies
 from launchers.recovery.generation import Generation, all_stopped_early, is_failure
 from launchers.recovery.hang import hang_reason, suspect
@@ -123,7 +123,9 @@ class Coordinator:
         port = self._server.getsockname()[1]
         meeting = Meeting(self._host, own_addresses(), port, self._word)
         write_meeting(self._place.logs.meeting, meeting)
-        self._event(EventKind.ATTEMPT_STARTED, f"Attempt on {self._host} began.")
+        what = f"Attempt on {self._host} began."
+        before = last_words(self._place.run.beacon, self._place.attempt)
+        self._event(EventKind.ATTEMPT_STARTED, what, **before)
         if self._store is not None:
             self._store.begin(self._start_if_ready)
         self._step = children.start_beside(self._place.beside)
@@ -283,20 +285,29 @@ class Coordinator:
         if now is None or beacon.generation != now.number or self._trouble:
             return
         self._watch.take(beacon, time.monotonic())
-        if self._recovering is not None and self._watch.step():
-            self._tell_recovered(self._recovering)
+        if not now.steps and self._watch.step():
+            now.steps = True
+            self._tell_stepping()
 
-    def _tell_recovered(self, since: float) -> None:
-        """Say that all ranks have done a step again, and after how long."""
-        self._recovering = None
-        self._failures = 0
-        at = time.time() - (time.monotonic() - self._watch.stepped_at())
+    def _tell_stepping(self) -> None:
+        """Say that all ranks have done a step: the first, or again, and after how long."""
+        since, self._recovering, self._failures = self._recovering, None, 0
+        at, step = self._last_step_at(), self._watch.step()
+        if since is None:
+            what = f"All ranks have done a step: it is step {step}."
+            self._event(EventKind.STEPPING, what, step=step, at=at)
+            return
         self._event(
             EventKind.RECOVERED,
             f"All ranks have done a step again, {at - since:.2f} s after the loss.",
             seconds=at - since,
-            step=self._watch.step(),
+            step=step,
+            at=at,
         )
+
+    def _last_step_at(self) -> float:
+        """Return when all ranks had done their newest step (Unix seconds)."""
+        return time.time() - (time.monotonic() - self._watch.stepped_at())
 
     # --- silence ----------------------------------------------------------------
 
@@ -322,6 +333,7 @@ class Coordinator:
             job=self._job,
             host=self._node,
             step=self._watch.step(),
+            usual=self._watch.usual(),
             lost=tuple(sorted(self._gone)),
             recovers=self._plan.recovers,
         )
@@ -448,6 +460,9 @@ class Coordinator:
             generation=now.number + 1,
             began=trouble.began,
             copies_of_step=resume,
+            last_step=self._watch.step(),
+            last_at=self._last_step_at(),
+            usual=self._watch.usual(),
         )
         self._launch(places, now.number + 1, held, resume)
 

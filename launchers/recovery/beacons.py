@@ -32,3 +32,15 @@ class BeaconWriter:
                 with contextlib.suppress(OSError):
                     beacon.write(self._path, self._newest)
             time.sleep(EVERY)
+
+
+def last_words(path: Path, attempt: int) -> dict[str, float]:
+    """Return what an earlier attempt's beacon said last: its step, and when."""
+    try:
+        found = beacon.parse(path.read_bytes())
+    except OSError:
+        return {}
+    if found is None or found.attempt >= attempt or not found.step:
+        return {}
+    at = found.count / 1000
+    return {"last_step": found.step, "last_at": at, "usual": found.usual}

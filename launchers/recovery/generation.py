@@ -26,6 +26,7 @@ class Generation:
     ends: dict[int, Ended] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
     hung: Verdict | None = None
+    steps: bool = False  # all ranks have done a step
 
     def left(self, nodes: Collection[str]) -> set[int]:
         """Return the ranks that have not ended on those of the nodes that work."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -56,8 +57,9 @@ class Watch:
         return min(rank.step for rank in self.ranks.values())
 
     def stepped_at(self) -> float:
-        """Return when the last of the ranks beat."""
-        return max(rank.beat for rank in self.ranks.values())
+        """Return when the last of the ranks beat; now if none has."""
+        beats = [rank.beat for rank in self.ranks.values() if rank.step]
+        return max(beats, default=time.monotonic())
 
     def usual(self) -> float:
         """Return the usual length of a step, in seconds; 0 while it is not known."""
