@@ -66,7 +66,6 @@ class Array:
         self.format: ArrayFormat = read_array_format(folder)
         self._memory_bytes = memory_bytes
         self._threads = threads or min(os.cpu_count() or 1, 8)
-        self._resident = 0
         self._lock = Lock()
         self._source: RowSource = self._first_source()
 
@@ -106,7 +105,6 @@ class Array:
         Raises InvalidError outside of the array.
         """
         numbers = self._inside(rows, 1)
-        self._account(len(numbers) * self.format.row_bytes)
         return self._read(lambda source: source.take(numbers))
 
     def windows(self, starts: npt.ArrayLike, width: int) -> npt.NDArray[Any]:
@@ -115,13 +113,13 @@ class Array:
         Raises InvalidError outside of the array.
         """
         numbers = self._inside(starts, width)
-        self._account(len(numbers) * width * self.dtype.itemsize)
         return self._read(lambda source: source.windows(numbers, width))
 
     def _first_source(self) -> RowSource:
         if can_be_flat(self.format):
             try:
-                return FlatRows(self.folder, self.format)
+                kept = self._memory_bytes or RESIDENT_BYTES
+                return FlatRows(self.folder, self.format, kept)
             except OSError:  # addresses are limited (ulimit -v): read piece by piece
                 return self._chunked()
         return self._chunked()
@@ -155,13 +153,6 @@ class Array:
             f"{what} of {self.folder} was asked for, but it has {len(self)} rows.",
             "Ask for rows within it.",
         )
-
-    def _account(self, size: int) -> None:
-        """Keep the resident set within its bound: pages read long ago are let go."""
-        self._resident += size
-        if self._resident > (self._memory_bytes or RESIDENT_BYTES):
-            self._resident = size
-            self._source.forget_pages()
 
 
 def _reopen(folder: Path, memory_bytes: int | None, threads: int) -> Array:

@@ -18,6 +18,7 @@ from hpcplat.datasets.array_format import ArrayFormat
 from hpcplat.datasets.codecs import decoder
 from hpcplat.datasets.damage import DamagedError
 from hpcplat.datasets.flat import Rows, open_shard, stretches_of
+from hpcplat.datasets.resident import ResidentWatch
 from hpcplat.datasets.shard import ABSENT, Index, read_index
 
 # So many shards stay mapped; the kernel allows 65,530 maps in a process.
@@ -26,6 +27,7 @@ _MAPPED_SHARDS = 1024
 
 class _Shard(NamedTuple):
     path: Path
+    mapped: mmap.mmap
     data: npt.NDArray[np.uint8]
     where: Index
 
@@ -42,6 +44,7 @@ class ChunkedRows:
     ) -> None:
         self._folder = folder
         self._format = array
+        self._watch = ResidentWatch(memory_bytes)
         self._decode = decoder(array.compressors)
         empty = (array.chunk_rows, *array.row_shape)
         fill = np.full(empty, array.fill_value, array.dtype)
@@ -116,9 +119,9 @@ class ChunkedRows:
         return out
 
     def forget_pages(self) -> None:
-        """Let go of the mapped shards; decoded chunks stay within their bound."""
-        with self._lock:
-            self._shards.clear()
+        """Let go of what was read of the shards; decoded chunks have their own bound."""
+        for shard in self._shards.values():
+            shard.mapped.madvise(mmap.MADV_DONTNEED)
 
     def _in_parts(self, chunks: Rows) -> Iterator[tuple[Rows, Rows]]:
         """Yield positions in ``chunks`` with the slots that hold those chunks now."""
@@ -156,6 +159,8 @@ class ChunkedRows:
     def _decode_all(
         self, chunks: list[int], places: list[npt.NDArray[np.uint8]]
     ) -> None:
+        if self._watch.is_over(len(chunks) * self._format.chunk_bytes):
+            self.forget_pages()
         per_shard = self._format.shard_rows // self._format.chunk_rows
         shards = [self._shard(chunk // per_shard) for chunk in chunks]
         numbers = [chunk % per_shard for chunk in chunks]
@@ -192,4 +197,4 @@ class ChunkedRows:
             mapped = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
         finally:
             os.close(handle)
-        return _Shard(path, np.frombuffer(mapped, np.uint8), index)
+        return _Shard(path, mapped, np.frombuffer(mapped, np.uint8), index)

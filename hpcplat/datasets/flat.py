@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from hpcplat.datasets.address_range import AddressRange
 from hpcplat.datasets.array_format import ArrayFormat
 from hpcplat.datasets.damage import DamagedError
+from hpcplat.datasets.resident import ResidentWatch
 from hpcplat.datasets.shard import is_back_to_back, read_index
 from hpcplat.errors import UnavailableError
 
@@ -40,10 +40,12 @@ class FlatRows:
 
     A shard is opened, checked and mapped when a row of it is first asked for.
     Raises NotFlatError then if another writer has laid its chunks out otherwise.
+    ``memory_bytes`` bounds the pages of files that this process holds resident.
     """
 
-    def __init__(self, folder: Path, array: ArrayFormat) -> None:
+    def __init__(self, folder: Path, array: ArrayFormat, memory_bytes: int) -> None:
         self._folder = folder
+        self._watch = ResidentWatch(memory_bytes)
         self._format = array
         total = array.shards * array.shard_bytes
         self._range = AddressRange(total)
@@ -67,22 +69,19 @@ class FlatRows:
         if stop > start:
             first, last = start // self._format.shard_rows, stop - 1
             self._map(np.arange(first, last // self._format.shard_rows + 1))
-            if self._is_large:
-                self._begin_to_read([start], stop - start)
+            self._begin_to_read(np.array([start]), stop - start)
         return self._rows[start:stop]
 
     def take(self, rows: Rows) -> npt.NDArray[Any]:
         """Copy rows of the first axis: shape (n, …)."""
         self._map_for(rows, 1)
-        if self._is_large:
-            self._begin_to_read(rows.tolist(), 1)
+        self._begin_to_read(rows, 1)
         return self._rows[rows]
 
     def windows(self, starts: Rows, width: int) -> npt.NDArray[Any]:
         """Copy stretches of a one-dimensional array: shape (n, width)."""
         self._map_for(starts, width)
-        if self._is_large:
-            self._begin_to_read(starts.tolist(), width)
+        self._begin_to_read(starts, width)
         found = self._sliding(width)[starts]
         return found.view(self._format.dtype).reshape(len(starts), width)
 
@@ -90,10 +89,13 @@ class FlatRows:
         """Take the pages read so far out of the resident set."""
         self._range.forget_pages()
 
-    def _begin_to_read(self, starts: Sequence[int], width: int) -> None:
-        size = self._format.row_bytes
-        for start in starts:
-            self._range.will_need(start * size, width * size)
+    def _begin_to_read(self, starts: Rows, width: int) -> None:
+        size = width * self._format.row_bytes
+        if self._watch.is_over(len(starts) * size):
+            self.forget_pages()
+        if self._is_large:
+            for start in starts.tolist():
+                self._range.will_need(start * self._format.row_bytes, size)
 
     def _map_for(self, starts: Rows, width: int) -> None:
         if self._all_mapped:

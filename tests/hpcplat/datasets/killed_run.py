@@ -69,7 +69,8 @@ def run_rank(  # noqa: PLR0913
         size = min(batch, limit - cursor.position)
         first, _ = share_of(size, rank, world)
         mine = rows.rows(cursor.share(size, rank, world))["x"]
-        name = f"{cursor.position:09}-{first:04}.npy"
+        # With the rank: of a small last batch some ranks have no sample at all.
+        name = f"{cursor.position:09}-{first:04}-{rank}.npy"
         np.save(folder / "applied" / name, mine)
         cursor.position += size
         step += 1
