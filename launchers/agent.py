@@ -269,7 +269,12 @@ class Agent:
         self._leave()
 
     def _cut_off(self, connection: Connection) -> None:
-        """Leave when the coordinator is gone: nobody would hear of these ranks."""
+        """Leave when the coordinator is gone: nobody would hear of these ranks.
+
+        If the job can go on elsewhere, its next attempt waits for this node to be free.
+        """
+        if self._plan.recovers:
+            self._kill()
         self._leave()
 
     def _leave(self) -> None:

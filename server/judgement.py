@@ -332,6 +332,8 @@ def _starts(sight: Sight) -> tuple[Start, ...]:
     for live in sight.live:
         if live.started is None or not live.nodes:
             continue
+        if "COMPLETING" in live.state.flags:
+            continue  # of a requeued job, squeue shows the time of the question
         key = task_of(live), live.started
         if key not in found or found[key].ended_at is None:
             found[key] = _live_start(live, live.started)

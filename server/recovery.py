@@ -79,12 +79,14 @@ class Recovery:
         self._answers, self._clock = answers, clock
         self._sights: dict[int, _Sight] = {}
         self._offsets: dict[str, int] = {}
+        self._running: dict[int, str] = {}  # folders of jobs that run, by submission
 
     def look(
         self, watched: Sequence[Watched], live: Mapping[str, list[LiveJob]]
     ) -> int:
         """Do what is to be done for each job; returns how many moved."""
         moved = 0
+        self._running = {}
         mine = [w for w in watched if w.state == Sending.SENT and w.kind == "train"]
         for one in mine:
             moved += self._take_in(one)
@@ -93,6 +95,26 @@ class Recovery:
         known = {one.submission_id for one in mine}
         self._sights = {k: s for k, s in self._sights.items() if k in known}
         return moved
+
+    def is_alarmed(self) -> bool:
+        """Look at the beacons alone; True if Slurm should be asked now.
+
+        A file is read for each job that runs: Slurm itself is left in peace.
+        """
+        now = self._clock()
+        return any(
+            self._is_silent(shown, self._sights[submission], now)
+            for submission, folder in tuple(self._running.items())
+            if (shown := self._beacon(folder)) is not None
+        )
+
+    def _is_silent(self, shown: Beacon, sight: _Sight, now: float) -> bool:
+        """Take note of a beacon; True if it stands still, and nothing was done yet."""
+        if shown.count != sight.count:
+            sight.count, sight.since = shown.count, now
+            return False
+        quiet = now - max(sight.since, sight.probed)
+        return quiet > SILENT and sight.acted_on != shown.count
 
     def _look_at(self, watched: Watched, record: LiveJob) -> int:
         if record.state.base is BaseState.PENDING:
@@ -113,17 +135,15 @@ class Recovery:
     ) -> int:
         """Act where the beacon stands still and slurmd of the batch host is gone."""
         now = self._clock()
-        if shown.count != sight.count:
-            sight.count, sight.since = shown.count, now
-        elif now - max(sight.since, sight.probed) > SILENT and (
-            sight.acted_on != shown.count
-        ):
-            sight.probed = now
-            host = record.batch_host or shown.host
-            if self._answers(host) is False:
-                sight.acted_on = shown.count
-                return self._replace(watched, record, host)
-        return 0
+        self._running[watched.submission_id] = watched.folder
+        if not self._is_silent(shown, sight, now):
+            return 0
+        sight.probed = now
+        host = record.batch_host or shown.host
+        if self._answers(host) is not False:
+            return 0
+        sight.acted_on = shown.count
+        return self._replace(watched, record, host)
 
     # --- a dead batch host ------------------------------------------------------
 

@@ -40,6 +40,7 @@ from server.submission import Pace, Submitter
 logger = logging.getLogger("hpcplat.service")
 
 LAST_LOOK: Final = 2.0  # seconds that the end waits for a question to Slurm
+GLANCE: Final = 1.0  # seconds between looks at the beacons of jobs
 LEFT_OUT: Final = timedelta(hours=1)  # for how long a node that died gets no new job
 FRESH_ENOUGH: Final = 1.0  # seconds that an embedded service believes its rows
 
@@ -222,8 +223,17 @@ class Service:
         pause = self.times.rhythm.fastest
         while not self._stopping.is_set():
             pause = self._one_round(pause)
-            self._nudged.wait(pause)
+            self._wait(pause)
             self._nudged.clear()
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for the next round, but no longer than the jobs' own beacons allow."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self._nudged.wait(min(left, GLANCE)):
+                return
+            if self.reconciler.recovery.is_alarmed():
+                return
 
     def _one_round(self, pause: float) -> float:
         try:

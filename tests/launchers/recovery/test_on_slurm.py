@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import pytest
+
+from hpcplat.cluster.census import members
+from hpcplat.ledger import ledger
 
 pytest.importorskip("megatron.core")
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
@@ -13,6 +19,14 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 Submit = Callable[..., Any]  # conftest.Submitter
 Job = Any  # conftest.Job; conftest is no module to import from
 STEPS = 30
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.02)
 
 
 def assert_same(job: Job, undisturbed: Job) -> None:
@@ -87,3 +101,91 @@ def test_a_killed_rank_is_started_again_where_it_was(
     failed = job.kinds("rank-failed")[0].details
     assert (failed["rank"], failed["node"], failed["code"]) == (3, before[1], 137)
     assert job.kinds("resumed")[0].details["from_memory"]
+
+
+def test_a_stopped_rank_is_named_and_started_again(
+    submit: Submit, undisturbed: Job
+) -> None:
+    job = submit(resources={"spare_nodes": 0})
+    job.until_step(12)
+    job.rank(2).suspend()
+    job.wait()
+    assert_same(job, undisturbed)
+    (hang,) = job.kinds("rank-hangs")
+    assert (hang.details["rank"], hang.details["node"]) == (2, job.nodes[1])
+    assert "its process is stopped" in hang.what
+
+
+def test_a_frozen_node_is_replaced_although_nothing_closed(
+    submit: Submit, undisturbed: Job
+) -> None:
+    job = submit()
+    job.until_step(12)
+    frozen = job.nodes[1]
+    processes = [
+        member.process
+        for member in members(job.cluster.folder.path)
+        if member.node == frozen and member.process.name() != "slurmd"
+    ]
+    for process in processes:
+        process.suspend()
+    until(lambda: job.kinds("recovered"), "the recovery")
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
+    job.wait()
+    assert_same(job, undisturbed)
+    (lost,) = job.kinds("node-lost")
+    assert lost.details["node"] == frozen
+    assert "silent" in lost.what
+
+
+def test_a_rank_that_always_fails_ends_the_job_with_the_reason(submit: Submit) -> None:
+    job = submit(
+        resources={"spare_nodes": 0},
+        recovery={"max_failures": 2},
+        settings={"model": {"vocab_size": 8}},
+    ).wait()
+    assert job.state() == "FAILED"
+    assert len(job.kinds("recovering")) <= 2
+    assert job.kinds("attempt-ended")[-1].details["reason"]
+
+
+def test_the_warning_saves_and_goes_on_in_another_attempt(
+    submit: Submit, undisturbed: Job
+) -> None:
+    job = submit(resources={"spare_nodes": 0})
+    job.until_step(12)
+    job.cluster.run("scancel", "--batch", "--signal=USR2", job.job_id)
+    until(lambda: job.show()["Restarts"] == "1", "the requeue")
+    until(lambda: job.state() == "PENDING", "the queue")
+    job.cluster.run("scontrol", "update", f"jobid={job.job_id}", "StartTime=now+2")
+    job.wait()
+    assert_same(job, undisturbed)
+    (asked,) = job.kinds("requeue-asked")
+    assert asked.attempt == 1
+    (resumed,) = job.kinds("resumed")
+    assert (resumed.attempt, resumed.details["step"]) == (2, asked.details["step"])
+    assert job.lines == STEPS  # saved where it stopped: nothing was run twice
+
+
+def test_without_a_spare_the_job_goes_back_into_the_queue(
+    submit: Submit, undisturbed: Job
+) -> None:
+    job = submit(resources={"spare_nodes": 0})
+    job.until_step(12)
+    dead = job.nodes[1]
+    job.cluster.kill_node(dead)
+    until(lambda: job.kinds("requeue-asked"), "the requeue")
+    # As the service does: else Slurm waits for the node, and then for two minutes.
+    job.cluster.run("scontrol", "update", f"nodename={dead}", "state=down", "reason=x")
+    until(lambda: job.state() == "PENDING", "the queue")
+    job.cluster.run("scontrol", "update", f"jobid={job.job_id}", "StartTime=now+2")
+    job.wait()
+    assert_same(job, undisturbed)
+    assert job.kinds("resumed")[0].details["step"] == 10
+    assert dead not in job.nodes
+    found = ledger(job.events)
+    assert len(found.failures) == 1
+    assert found.lost_steps >= 2
+    assert 0 < found.ratio < 1
