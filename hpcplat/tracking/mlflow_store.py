@@ -1,8 +1,7 @@
-"""What MLflow's client logs, kept in a run folder.
+"""What MLflow's client logs, kept in a folder.
 
 Numbers go the way of all metrics; parameters, tags and the rest of MLflow's own words
-are one JSON file, artifacts are files below ``mlflow/``. Several MLflow runs of one job
-(nested ones, a loop over settings) are kept apart after the first.
+are a JSON file for each run and model; artifacts are files.
 """
 
 from __future__ import annotations
@@ -12,75 +11,81 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from hpcplat.errors import ConflictError, NotFoundError
 from hpcplat.files import write_whole
-from hpcplat.tracking.layout import MAIN, metrics_files
 from hpcplat.tracking.writer import MetricsWriter
 
-FOLDER: Final = "mlflow"
-SOURCE: Final = "mlflow"
 HISTORY: Final = 25_000  # points of one metric that a client gets back
+ARTIFACTS: Final = "artifacts"
 DEFAULT: Final = "Default"
+EXPERIMENTS: Final = "experiments"
+RUNS: Final = "runs"
+MODELS: Final = "models"
+KINDS: Final = (EXPERIMENTS, RUNS, MODELS)
+ENDED: Final = ("FINISHED", "FAILED", "KILLED")
 
 Values = dict[str, Any]
 
 
 class MlflowStore:
-    """The experiments, runs and models of one writer; safe for several threads.
+    """Experiments, runs and models below ``folder``; safe for several threads.
 
-    ``name`` tells writers of one run folder apart: a node, or the service.
+    ``writer`` opens where the metrics of a run go; ``artifacts`` is the address under
+    which clients find the folder, if it is not its path.
     """
 
-    def __init__(self, run: Path, attempt: int, name: str) -> None:
-        self._run, self._attempt = run, attempt
-        self._file = run / FOLDER / f"{name}.json"
+    def __init__(
+        self, folder: Path, writer: Callable[[str], MetricsWriter], artifacts: str = ""
+    ) -> None:
+        self._folder = folder
+        self._open_writer = writer
+        self._address = artifacts or str(folder)
         self._lock = threading.RLock()
         self._writers: dict[str, MetricsWriter] = {}
         self._latest: dict[str, dict[str, Values]] = {}
         self._history: dict[tuple[str, str], list[Values]] = {}
-        self._state: Values = _read(self._file) or {
-            "experiments": {},
-            "runs": {},
-            "models": {},
+        self._kept: dict[str, dict[str, Values]] = {
+            kind: dict(_read_all(folder / kind)) for kind in KINDS
         }
-        if not self._state["experiments"]:
+        if not self._kept[EXPERIMENTS]:
             self.add_experiment(DEFAULT, [])
 
     def close(self) -> None:
         """Write what waits."""
-        for writer in self._writers.values():
-            writer.close()
+        with self._lock:
+            while self._writers:
+                self._writers.popitem()[1].close()
 
     def add_experiment(self, name: str, tags: Iterable[Values]) -> str:
         """Return the id of a new experiment; ConflictError if there is one."""
         with self._lock:
             if self.experiment_by_name(name) is not None:
                 raise ConflictError(f"There is an experiment {name!r} already.")
-            number = str(len(self._state["experiments"]))
+            number = str(len(self._kept[EXPERIMENTS]))
             now = _now()
-            self._state["experiments"][number] = {
+            self._kept[EXPERIMENTS][number] = {
                 "experiment_id": number,
                 "name": name,
-                "artifact_location": str(self._artifacts(f"experiment-{number}")),
+                "artifact_location": self._artifacts(f"experiment-{number}"),
                 "lifecycle_stage": "active",
                 "creation_time": now,
                 "last_update_time": now,
                 "tags": list(tags),
             }
-            self._save()
+            self._save(EXPERIMENTS, number)
             return number
 
     def experiments(self) -> list[Values]:
         """Return all experiments."""
-        return list(self._state["experiments"].values())
+        return list(self._kept[EXPERIMENTS].values())
 
     def experiment(self, number: str) -> Values:
         """Return an experiment by id; NotFoundError."""
-        return _found(self._state["experiments"], number, "experiment")
+        return _found(self._kept[EXPERIMENTS], number, "experiment")
 
     def experiment_by_name(self, name: str) -> Values | None:
         """Return an experiment by name, if it is there."""
@@ -100,20 +105,20 @@ class MlflowStore:
                 "user_id": asked.get("user_id", ""),
                 "status": "RUNNING",
                 "start_time": int(asked.get("start_time") or _now()),
-                "artifact_uri": str(self._artifacts(number)),
+                "artifact_uri": self._artifacts(number),
                 "lifecycle_stage": "active",
             }
             tags = {tag["key"]: tag.get("value", "") for tag in asked.get("tags", [])}
             kept = {"info": info, "params": {}, "tags": tags, "inputs": {}}
-            self._state["runs"][number] = kept
-            self._writers[number] = self._writer(number)
-            self._save()
+            self._kept[RUNS][number] = kept
+            self._writers[number] = self._open_writer(number)
+            self._save(RUNS, number)
             return self.run(number)
 
     def run(self, number: str) -> Values:
         """Return a run as MLflow shows runs; NotFoundError."""
         with self._lock:
-            kept = _found(self._state["runs"], number, "run")
+            kept = _found(self._kept[RUNS], number, "run")
             data = {
                 "params": _pairs(kept["params"]),
                 "tags": _pairs(kept["tags"]),
@@ -127,7 +132,7 @@ class MlflowStore:
         with self._lock:
             numbers = [
                 number
-                for number, kept in self._state["runs"].items()
+                for number, kept in self._kept[RUNS].items()
                 if kept["info"]["experiment_id"] in wanted
             ]
             return [self.run(number) for number in reversed(numbers)]
@@ -135,10 +140,12 @@ class MlflowStore:
     def update_run(self, number: str, changes: Mapping[str, Any]) -> Values:
         """Change a run's status, end time or name; return its info."""
         with self._lock:
-            info: Values = _found(self._state["runs"], number, "run")["info"]
+            info: Values = _found(self._kept[RUNS], number, "run")["info"]
             known = ("status", "end_time", "run_name")
             info.update({key: changes[key] for key in known if key in changes})
-            self._save()
+            self._save(RUNS, number)
+            if info["status"] in ENDED and number in self._writers:
+                self._writers.pop(number).close()
             return info
 
     def log(
@@ -150,7 +157,7 @@ class MlflowStore:
     ) -> None:
         """Take metrics, parameters and tags of a run; they are given as MLflow does."""
         with self._lock:
-            kept = _found(self._state["runs"], number, "run")
+            kept = _found(self._kept[RUNS], number, "run")
             for metric in metrics:
                 self._log_metric(number, metric)
             news = {p["key"]: str(p.get("value", "")) for p in params}
@@ -165,21 +172,21 @@ class MlflowStore:
             if news or new_tags:
                 kept["params"].update(news)
                 kept["tags"].update(new_tags)
-                self._save()
+                self._save(RUNS, number)
 
     def remove_tag(self, number: str, key: str) -> None:
         """Take a tag of a run away."""
         with self._lock:
-            _found(self._state["runs"], number, "run")["tags"].pop(key, None)
-            self._save()
+            _found(self._kept[RUNS], number, "run")["tags"].pop(key, None)
+            self._save(RUNS, number)
 
     def add_inputs(self, number: str, inputs: Values) -> None:
         """Note what a run read, as MLflow says it."""
         with self._lock:
-            kept = _found(self._state["runs"], number, "run")["inputs"]
+            kept = _found(self._kept[RUNS], number, "run")["inputs"]
             for key, values in inputs.items():
                 kept.setdefault(key, []).extend(values)
-            self._save()
+            self._save(RUNS, number)
 
     def history(self, number: str, name: str) -> list[Values]:
         """Return the points of a metric that were logged since this began."""
@@ -194,7 +201,7 @@ class MlflowStore:
                 "model_id": number,
                 "experiment_id": str(asked.get("experiment_id", "0")),
                 "name": asked.get("name") or number,
-                "artifact_uri": str(self._artifacts(number)),
+                "artifact_uri": self._artifacts(number),
                 "creation_timestamp_ms": now,
                 "last_updated_timestamp_ms": now,
                 "status": "LOGGED_MODEL_PENDING",
@@ -203,13 +210,13 @@ class MlflowStore:
                 "tags": asked.get("tags", []),
             }
             data = {"params": asked.get("params", []), "metrics": []}
-            self._state["models"][number] = {"info": info, "data": data}
-            self._save()
+            self._kept[MODELS][number] = {"info": info, "data": data}
+            self._save(MODELS, number)
             return self.model(number)
 
     def model(self, number: str) -> Values:
         """Return a logged model; NotFoundError."""
-        return _found(self._state["models"], number, "model")
+        return _found(self._kept[MODELS], number, "model")
 
     def update_model(
         self, number: str, *, status: str = "", tags: Iterable[Values] = ()
@@ -220,7 +227,7 @@ class MlflowStore:
             if status:
                 model["info"]["status"] = status
             model["info"]["tags"] = [*model["info"]["tags"], *tags]
-            self._save()
+            self._save(MODELS, number)
             return model
 
     def _log_metric(self, number: str, metric: Values) -> None:
@@ -229,7 +236,7 @@ class MlflowStore:
         stamp = int(metric.get("timestamp") or _now())
         writer = self._writers.get(number)
         if writer is None:  # a run that an earlier attempt began is resumed
-            writer = self._writers[number] = self._writer(number)
+            writer = self._writers[number] = self._open_writer(number)
         writer.log({name: value}, step, time=stamp / 1000)
         shown = {"key": name, "value": _shown(value), "timestamp": stamp, "step": step}
         self._latest.setdefault(number, {})[name] = shown
@@ -237,32 +244,21 @@ class MlflowStore:
         if len(points) < HISTORY:
             points.append(shown)
 
-    def _writer(self, number: str) -> MetricsWriter:
-        source = self._source(number)
-        return MetricsWriter(self._run, attempt=self._attempt, source=source)
+    def _artifacts(self, name: str) -> str:
+        return f"{self._address}/{ARTIFACTS}/{name}/artifacts"
 
-    def _source(self, number: str) -> str:
-        """Return ``main`` for the first run, unless the job logs a curve itself."""
-        if self._writers:
-            return f"{SOURCE}-{number[:8]}"
-        found = metrics_files(self._run)
-        own = any((f.attempt, f.source) == (self._attempt, MAIN) for f in found)
-        return SOURCE if own else MAIN
-
-    def _artifacts(self, name: str) -> Path:
-        return self._run / FOLDER / name / "artifacts"
-
-    def _save(self) -> None:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self._file, json.dumps(self._state, ensure_ascii=False) + "\n")
+    def _save(self, kind: str, number: str) -> None:
+        path = self._folder / kind / f"{number}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(self._kept[kind][number], ensure_ascii=False))
 
 
-def _read(path: Path) -> Values | None:
-    try:
-        found: Values = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-    return found
+def _read_all(folder: Path) -> Iterator[tuple[str, Values]]:
+    for path in sorted(folder.glob("*.json")):
+        try:
+            yield path.stem, json.loads(path.read_bytes())
+        except ValueError:
+            continue  # damaged: its metrics are there all the same
 
 
 def _found(there: Mapping[str, Values], number: str, what: str) -> Values:

@@ -23,8 +23,8 @@ from hpcplat.allocation import environment
 from hpcplat.runfolder import RunFolder
 from hpcplat.tracking import provenance
 from hpcplat.tracking.machine import Machine, own_gpus
+from hpcplat.tracking.mlflow_job import store_of_job
 from hpcplat.tracking.mlflow_server import MlflowServer
-from hpcplat.tracking.mlflow_store import MlflowStore
 from hpcplat.tracking.tensorboard_files import TensorBoardFollower
 from hpcplat.tracking.tensorboard_search import EventFileSearch
 from hpcplat.tracking.writer import MetricsWriter
@@ -106,7 +106,7 @@ def _mlflow(options: argparse.Namespace) -> MlflowServer | None:
         return None
     listener, token = options.mlflow
     with os.fdopen(token) as words:
-        store = MlflowStore(options.run, options.attempt, options.node)
+        store = store_of_job(options.run, options.attempt, options.node)
         return MlflowServer(socket.socket(fileno=listener), words.read(), store)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from hpcplat.tracking.layout import MAIN, MetricsFile, media_folder, metrics_fil
 from hpcplat.tracking.reader import newest_before, read_chunk
 from server.collector.aimrun import AimRun
 from server.collector.catalogue import Catalogue, TrackedRun
+from server.collector.description import description, stamp
 from server.collector.repository import Repository
 
 logger = logging.getLogger(__name__)
@@ -123,13 +123,13 @@ class Collector:
         if tracked.ended is None and repository.is_closed(tracked):
             repository.mark_closed(tracked, closed=False)  # it was requeued
         news = list(_news(tracked, followed))
-        description = _stamp(tracked)
-        if description != followed.described:
+        described = stamp(tracked)
+        if described != followed.described:
             _describe(repository.run(tracked), tracked)
-        if news or description != followed.described:
+        if news or described != followed.described:
             self._take(repository.run(tracked), tracked, news)
             followed.sizes.update(news)
-            followed.described = description
+            followed.described = described
         if self._is_over(tracked):
             repository.close_run(tracked)
             repository.mark_closed(tracked, closed=True)
@@ -185,35 +185,11 @@ def _news(tracked: TrackedRun, followed: _Followed) -> Iterator[tuple[Path, int]
             yield path, size
 
 
-def _stamp(tracked: TrackedRun) -> tuple[Any, ...]:
-    """Return what changes when a run should be described again."""
-    stamps = tuple(_modified(path) for path in _described_by(tracked.folder).values())
-    return (tracked.state, tracked.ended, tracked.name, *stamps)
-
-
-def _described_by(folder: Path) -> dict[str, Path]:
-    return {"spec": RunFolder(folder).spec, "lineage": folder / "lineage.json"}
-
-
-def _modified(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
-
-
 def _describe(run: AimRun, tracked: TrackedRun) -> None:
     named = tracked.id != tracked.name
     run.name(f"{tracked.name} {tracked.id}" if named else tracked.id, tracked.name)
-    job = {"id": tracked.id, "name": tracked.name, "state": tracked.state}
-    run.describe("job", job | {"folder": str(tracked.folder)})
-    for key, path in _described_by(tracked.folder).items():
-        try:
-            run.describe(key, json.loads(path.read_bytes()))
-        except FileNotFoundError:
-            continue
-        except ValueError as error:
-            logger.warning("%s is damaged: %s", path, error)
+    for key, value in description(tracked).items():
+        run.describe(key, value)
 
 
 def _take_events(run: AimRun, folder: RunFolder) -> None:

@@ -71,7 +71,7 @@ def test_an_unmodified_mlflow_script_is_tracked(submit: Submit, tmp_path: Path) 
     assert job.state() == "COMPLETED"
     points = history(job.folder.root).curve("accuracy").points
     assert [point.value for point in points] == [step / 10 for step in range(10)]
-    [state] = (job.folder.root / "mlflow").glob("*.json")
-    [run] = json.loads(state.read_text())["runs"].values()
+    [state] = (job.folder.root / "mlflow").glob("*/runs/*.json")
+    run = json.loads(state.read_text())
     assert run["params"] == {"lr": "0.1"}
     assert run["info"]["status"] == "FINISHED"

@@ -16,6 +16,7 @@ from hpcplat.tracking import MetricsWriter
 from hpcplat.tracking.curves import history
 from hpcplat.tracking.layout import metrics_files
 from hpcplat.tracking.mlflow_api import answer
+from hpcplat.tracking.mlflow_job import mlflow_runs, store_of_job
 from hpcplat.tracking.mlflow_server import MlflowServer
 from hpcplat.tracking.mlflow_store import MlflowStore
 
@@ -51,7 +52,7 @@ def server(tmp_path: Path) -> Iterator[str]:
     run = tmp_path / "run"
     run.mkdir()
     listener = socket.create_server(("127.0.0.1", 0))
-    made = MlflowServer(listener, "secret", MlflowStore(run, 1, "n1"))
+    made = MlflowServer(listener, "secret", store_of_job(run, 1, "n1"))
     host, port = listener.getsockname()
     yield f"http://{host}:{port}"
     made.close()
@@ -59,7 +60,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[MlflowStore]:
-    made = MlflowStore(tmp_path, 1, "n1")
+    made = store_of_job(tmp_path, 1, "n1")
     yield made
     made.close()
 
@@ -86,11 +87,13 @@ def test_a_script_that_knows_nothing_of_us(server: str, tmp_path: Path) -> None:
     assert points[3].value == 0.25
     inner = [file.source for file in metrics_files(run) if file.source != "main"]
     assert len(inner) == 1
-    state = json.loads((run / "mlflow" / "n1.json").read_text())
-    [first] = [r for r in state["runs"].values() if r["info"]["run_name"] == "first"]
+    found = [json.loads(p.read_text()) for p in run.glob("mlflow/n1/runs/*.json")]
+    [first] = [r for r in found if r["info"]["run_name"] == "first"]
+    assert dict(mlflow_runs(run))["first"]["params"]["lr"] == "0.1"
     assert first["params"] == {"lr": "0.1", "layers": "2", "name": "gpt"}
     assert first["tags"]["team"] == "nlp"
-    artifacts = run / "mlflow" / first["info"]["run_id"] / "artifacts"
+    number = first["info"]["run_id"]
+    artifacts = run / "mlflow" / "n1" / "artifacts" / number / "artifacts"
     assert (artifacts / "model.bin").read_bytes() == b"weights"
     assert (artifacts / "note.txt").read_text() == "hello"
 
@@ -134,11 +137,11 @@ def test_a_parameter_is_not_changed_in_silence(store: MlflowStore) -> None:
 
 
 def test_what_was_logged_is_there_in_the_next_attempt(tmp_path: Path) -> None:
-    first = MlflowStore(tmp_path, 1, "n1")
+    first = store_of_job(tmp_path, 1, "n1")
     number = first.add_run({"run_name": "long"})["info"]["run_id"]
     first.log(number, [{"key": "loss", "value": 1.0, "step": 1}], [], [])
     first.close()
-    second = MlflowStore(tmp_path, 2, "n1")
+    second = store_of_job(tmp_path, 2, "n1")
     second.log(number, [{"key": "loss", "value": 2.0, "step": 2}], [], [])
     assert second.run(number)["info"]["run_name"] == "long"
     second.close()

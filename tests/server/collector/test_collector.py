@@ -1,5 +1,6 @@
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from hpcplat import eventlog
 from hpcplat.errors import ConflictError
 from hpcplat.eventlog import EventKind, RunEvent
 from hpcplat.runfolder import RunFolder
-from hpcplat.tracking import Distribution, Image, MetricsWriter
+from hpcplat.tracking import Distribution, Image, MetricsWriter, provenance
 from hpcplat.tracking.aimlink import aim_run_hash
 from hpcplat.tracking.layout import metrics_files
 from server.collector import numbers
@@ -302,13 +303,17 @@ def test_what_is_torn_at_the_end_is_counted(
     assert found.parameters["tracking"]["lines_damaged"] == 1
 
 
-def test_the_record_of_a_run_are_its_parameters(run: Path, seen: Look) -> None:
-    RunFolder(run).spec.write_text('{"name": "gpt", "resources": {"nodes": 2}}')
-    (run / "lineage.json").write_text('{"code": {"commit": "abc"}}')
+def test_a_run_s_parameters_are_its_record(run: Path, seen: Look) -> None:
+    folder = RunFolder(run)
+    folder.spec.write_text('{"name": "gpt", "resources": {"nodes": 2}}')
+    folder.attempt(1).root.mkdir(parents=True)
+    provenance.record(folder, 1, {"SLURM_JOB_ID": "7", "PATH": os.defpath})
     log(run, range(1))
     found = seen()
     assert found.parameters["spec"]["resources"] == {"nodes": 2}
-    assert found.parameters["lineage"] == {"code": {"commit": "abc"}}
+    lineage = found.parameters["lineage"]
+    assert lineage["attempts"]["attempt 1"]["slurm"] == {"job_id": "7"}
+    assert lineage["environment"]["machine"]["kernel"]
 
 
 def test_a_second_collector_is_refused(collector: Collector, tmp_path: Path) -> None:
@@ -347,7 +352,7 @@ def test_one_run_that_fails_does_not_hold_up_the_others(
     other = tmp_path / "other"
     other.mkdir()
     log(other, range(7))
-    (run / "lineage.json").mkdir()  # cannot be read: a fault nobody foresaw
+    RunFolder(run).spec.mkdir()  # cannot be read: a fault nobody foresaw
     catalogue.add(other, "job-2")
     collector.look()
     collector.close()
