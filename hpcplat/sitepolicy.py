@@ -43,6 +43,9 @@ class SitePolicy(Record):
         default=None,
         description="The folder of all datasets; jobs see it as HPCPLAT_DATASETS.",
     )
+    gpu_hour_price: float | None = Field(
+        default=None, ge=0, description="What a GPU-hour costs, for usage reports."
+    )
     key_in_name: bool = Field(
         default=False,
         description="Add the key to the job's name, for accounting without comments.",

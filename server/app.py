@@ -23,6 +23,7 @@ from server.routes import (
     cluster,
     health,
     jobs,
+    quotas,
     sbatch,
     streams,
     tokens,
@@ -79,7 +80,7 @@ def create_app(service: Service, *, threads: bool) -> FastAPI:
     )
     app.state.service = service
     app.state.principals = {}
-    for module in (jobs, sbatch, streams, cluster, health, tokens, workspaces):
+    for module in (jobs, sbatch, streams, cluster, health, tokens, workspaces, quotas):
         app.include_router(module.router, prefix=PREFIX, responses=PROBLEMS)
     problems.install(app)
     app.add_middleware(Observed, metrics=service.metrics)

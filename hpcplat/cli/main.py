@@ -48,6 +48,9 @@ COMMANDS: dict[str, Entry] = {
         "hpcplat.cli.doctor", "Check the site and your place in it.", "Site"
     ),
     "nodes": Entry("hpcplat.cli.nodes", "Show GPUs and who uses them.", "Site"),
+    "quota": Entry("hpcplat.cli.quota", "What you may have, and its use.", "People"),
+    "usage": Entry("hpcplat.cli.usage", "GPU-hours by workspace, member.", "People"),
+    "admin": Entry("hpcplat.cli.admin", "Sync workspaces with Slurm.", "Site"),
     "workspace": Entry("hpcplat.cli.workspace", "Teams and their members.", "People"),
     "demo": Entry("hpcplat.cli.demo", "Start a Slurm here and run a GPU job on it."),
     "cluster": Entry("hpcplat.cli.cluster", "A real Slurm on this machine."),

@@ -209,6 +209,10 @@ class CommandLine:
         """Set a node ``down``, ``drain`` or ``resume``."""
         self._order(scontrol.argv_node_state(node, state, reason))
 
+    def administer(self, argv: Sequence[str]) -> None:
+        """Run a change of ``sacctmgr_writes``."""
+        self._order(argv)
+
     def _ask(self, argv: Sequence[str]) -> str:
         """Return what a command prints. Raises UnavailableError when it fails."""
         done = self._run(argv, self._queries)

@@ -325,3 +325,7 @@ class Scheduler(Protocol):
     def set_node_state(self, node: str, state: str, reason: str = "") -> None:
         """Set a node ``down``, ``drain`` or ``resume``."""
         ...
+
+    def administer(self, argv: Sequence[str]) -> None:
+        """Run a change of ``sacctmgr_writes``; ForbiddenError if Slurm refuses it."""
+        ...

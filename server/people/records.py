@@ -86,3 +86,95 @@ class AuditList(Record):
     """The newest entries first."""
 
     entries: list[AuditAnswer]
+
+
+class QuotaRequest(Record):
+    """What a workspace, or one member, is to have; it replaces what was set before."""
+
+    user: Annotated[str, Field(pattern=r"^$|" + NAME_PATTERN)] = ""
+    limits: dict[str, str] = Field(
+        max_length=40,
+        examples=[{"gpus": "16", "gpus:h100": "8", "longest_time": "1-00:00:00"}],
+        description="gpus, gpus:TYPE, gpu_hours, nodes, running_jobs, submitted_jobs,"
+        " longest_time, share.",
+    )
+
+
+class QuotaAnswer(Record):
+    """What was set."""
+
+    workspace: str
+    user: str
+    limits: dict[str, str]
+
+
+class LimitAnswer(Record):
+    """A limit of Slurm's, and how much of it is used."""
+
+    owner: str
+    name: str
+    what: str
+    allowed: int
+    used: int
+
+
+class UserUse(Record):
+    """What one member holds now."""
+
+    user: str
+    gpus: int
+    running: int
+    waiting: int
+    fair_share: float | None
+
+
+class StandingAnswer(Record):
+    """What a workspace may have, and who has it."""
+
+    workspace: str
+    account: str
+    limits: list[LimitAnswer]
+    users: list[UserUse]
+    norm_shares: float | None
+    effective_usage: float | None
+
+
+class StandingList(Record):
+    """Your workspaces' quotas."""
+
+    standings: list[StandingAnswer]
+
+
+class DifferenceAnswer(Record):
+    """Something that differs between the workspaces and Slurm's accounts."""
+
+    what: str
+    ours: str
+    slurms: str
+    command: str = Field(description="What makes Slurm follow; empty: adopt it.")
+
+
+class SyncAnswer(Record):
+    """What differed, and what still does."""
+
+    differences: list[DifferenceAnswer]
+    left: list[DifferenceAnswer]
+
+
+class UsageRow(Record):
+    """What somebody used in a workspace."""
+
+    workspace: str
+    user: str
+    jobs: int
+    gpu_hours: float
+    cpu_hours: float
+    price: float | None
+
+
+class UsageAnswer(Record):
+    """What was used in a period, from accounting."""
+
+    since: datetime
+    until: datetime
+    rows: list[UsageRow]

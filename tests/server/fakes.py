@@ -124,6 +124,7 @@ class FakeSlurm:
     questions: list[str] = field(default_factory=list)
     next_id: int = 100
     lines: tuple[Association, ...] = ()
+    administered: list[tuple[str, ...]] = field(default_factory=list)
     qualities: tuple[Qos, ...] = ()
     share_lines: tuple[Share, ...] = ()
 
@@ -232,6 +233,10 @@ class FakeSlurm:
 
     def set_node_state(self, node: str, state: str, reason: str = "") -> None:
         raise InvalidError("not in this fake")
+
+    def administer(self, argv: Sequence[str]) -> None:
+        self._ask("administer")
+        self.administered.append(tuple(argv))
 
     def run(self, job_id: int, base: BaseState = BaseState.RUNNING) -> None:
         """Let a job of the queue become something else."""

@@ -1,0 +1,103 @@
+"""Quotas and usage as somebody may see them: one's own, an owner's members', all."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from hpcplat.errors import InvalidError, NotFoundError
+from server import quotas
+from server.auth import Principal
+from server.people import usage
+from server.people.records import (
+    LimitAnswer,
+    StandingAnswer,
+    StandingList,
+    UsageAnswer,
+    UserUse,
+)
+from server.queries import workspaces
+from server.quotas import Book, Usage
+from server.service import Service
+from server.states import Role
+
+
+def standings(service: Service, principal: Principal, name: str | None) -> StandingList:
+    """Return limits and use of the workspaces that somebody may see, or of one."""
+    book = service.quota_book()
+    with service.database.read() as session:
+        rows = workspaces.listed(
+            session, principal.user_id, everything=principal.is_admin
+        )
+    seen = [each for each, _ in rows if name in (None, each.name)]
+    if name is not None and not seen:
+        raise NotFoundError(
+            f"There is no workspace {name!r}.", "List yours: hpcplat workspace ls."
+        )
+    return StandingList(
+        standings=[
+            _standing(book, each.name, each.account, principal.name)
+            for each in seen
+            if book is not None and each.account
+        ]
+    )
+
+
+def used(
+    service: Service, principal: Principal, since: datetime, until: datetime
+) -> UsageAnswer:
+    """Return the usage of a period; raises InvalidError for one that is none."""
+    if since >= until:
+        raise InvalidError(
+            "The period ends before it begins.", "Give an earlier since."
+        )
+    with service.database.read() as session:
+        every = workspaces.listed(session, principal.user_id, everything=True)
+    names = {each.account: each.name for each, _ in every if each.account}
+    owned = {each.name for each, role in every if role == Role.OWNER}
+    rows = usage.report(
+        service.site.scheduler.history(since),
+        since,
+        until,
+        names,
+        service.policy.gpu_hour_price,
+    )
+    seen = [
+        row
+        for row in rows
+        if principal.is_admin or row.user == principal.name or row.workspace in owned
+    ]
+    return UsageAnswer(since=since, until=until, rows=seen)
+
+
+def _standing(book: Book, name: str, account: str, user: str) -> StandingAnswer:
+    limits = quotas.all_limits(book, account, user, "")
+    share = book.shares.get((account, ""))
+    users = sorted(member for line, member in book.lines if line == account and member)
+    return StandingAnswer(
+        workspace=name,
+        account=account,
+        limits=[
+            LimitAnswer(
+                owner=limit.owner,
+                name=limit.name,
+                what=limit.what,
+                allowed=limit.allowed,
+                used=limit.used,
+            )
+            for limit in limits
+        ],
+        users=[_use(book, account, each) for each in users],
+        norm_shares=share.norm_shares if share else None,
+        effective_usage=share.effective_usage if share else None,
+    )
+
+
+def _use(book: Book, account: str, user: str) -> UserUse:
+    held = book.by_line.get((account, user), Usage())
+    return UserUse(
+        user=user,
+        gpus=held.tres.get("gres/gpu", 0),
+        running=held.running,
+        waiting=held.waiting,
+        fair_share=quotas.fair_share(book, account, user),
+    )
