@@ -32,6 +32,7 @@ from hpcplat.jobs import JobSpec, read_spec
 from hpcplat.parallel import RankPlace, rank_map
 from hpcplat.runfolder import RunFolder
 from hpcplat.signals import Asked
+from hpcplat.tracking.layout import MAIN
 from hpcplat.tracking.writer import MetricsWriter
 
 if TYPE_CHECKING:
@@ -100,19 +101,31 @@ class Run:
             raise InvalidError("No dataset was named.", "Give data: in the job spec.")
         return datasets.open(wanted, root)
 
-    def log(self, values: Mapping[str, Any], step: int) -> None:
+    def log(
+        self, values: Mapping[str, Any], step: int, *, per_rank: bool = False
+    ) -> None:
         """Log values of a step as the run's own; what other ranks than 0 say is dropped.
 
-        Returns at once and never raises: no metric is worth a training.
+        With ``per_rank`` every rank's values are kept, by rank. Returns at once and
+        never raises: no metric is worth a training.
         """
-        if self.rank == 0:
+        if per_rank:
+            self._rank_writer.log(values, step)
+        elif self.rank == 0:
             self._writer.log(values, step)
 
     @cached_property
     def _writer(self) -> MetricsWriter:
+        return self._new_writer(MAIN)
+
+    @cached_property
+    def _rank_writer(self) -> MetricsWriter:
+        return self._new_writer(f"rank-{self.rank}")
+
+    def _new_writer(self, source: str) -> MetricsWriter:
         folder = self.folder.root
         folder.mkdir(parents=True, exist_ok=True)
-        return MetricsWriter(folder, attempt=self.place.attempt)
+        return MetricsWriter(folder, self.rank, self.place.attempt, source=source)
 
     def event(self, kind: str, what: str, **details: Any) -> None:  # noqa: ANN401
         """Say something, and append it to the job's events. On rank 0."""

@@ -154,3 +154,24 @@ def test_a_writer_of_one_s_own_is_taken(tmp_path: Path) -> None:
     with SummaryWriter(writer=writer) as summary:
         summary.add_scalar("x", 1, 2)
     assert history(tmp_path).curve("x").points[0].step == 2
+
+
+def test_a_run_logs_its_own_curve_and_each_rank_s(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hpcplat.allocation import rank_placement
+    from hpcplat.run import Run
+
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        run = Run(rank_placement())
+        run.log({"loss": 1.0}, 1)
+        run.log({"memory": 2.0}, 1, per_rank=True)
+        run._rank_writer.close()
+        run._writer.close()
+    found = history(job, sources=())
+    assert {(c.name, c.source) for c in found.curves} == {
+        ("loss", "main"),
+        ("memory", "rank-0"),
+        ("memory", "rank-1"),
+    }
