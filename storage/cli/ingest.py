@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -107,7 +107,7 @@ def ingest(  # noqa: PLR0913 (one for each option of the command)
     tag: Annotated[Sources, typer.Option(help="Tag the version.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="Side by side.")] = _CPUS,
     nodes: Annotated[int, typer.Option(min=0, help="As a job on so many nodes.")] = 0,
-    partition: Annotated[str, typer.Option(help="Partition of the job.")] = "",
+    partition: Annotated[str, typer.Option(help="Of the job.")] = "",
     as_rank: Annotated[bool, typer.Option("--as-rank", hidden=True)] = False,
 ) -> None:
     """Make a version of a dataset from sources.
@@ -117,7 +117,7 @@ def ingest(  # noqa: PLR0913 (one for each option of the command)
     Example: hpcplat data ingest --name kjv --text kjv.jsonl --split validation=0.05
     """
     if nodes:
-        raise typer.Exit(_submit(name, nodes, partition))
+        raise typer.Exit(_submit(context, root or datasets_folder()))
     asked = context.params
     plan = _plan(asked)
     target = Target(
@@ -215,27 +215,42 @@ def _size(text: str) -> tuple[int, int] | None:
     return int(match[1]), int(match[2])
 
 
-def _submit(name: str, nodes: int, partition: str) -> int:
-    """Run this very command line as a job, each rank doing its share."""
-    words = [word for word in sys.argv[1:] if word != "--nodes"]
-    at = sys.argv.index("--nodes") if "--nodes" in sys.argv else 0
-    words = sys.argv[1:at] + sys.argv[at + 2 :] if at else words
-    words = [word for word in words if not word.startswith("--nodes=")]
-    command = [sys.executable, "-I", "-m", "hpcplat.cli.main", *words, "--as-rank"]
-    resources: dict[str, Any] = {"nodes": nodes, "tasks_per_node": 1}
-    if partition:
-        resources["partition"] = partition
+def _submit(context: typer.Context, root: Path) -> int:
+    """Run this command as a job, each rank doing its share."""
+    asked = context.params
+    words = ["data", "ingest", *_words(context), "--as-rank", "--root", str(root)]
+    resources: dict[str, Any] = {"nodes": asked["nodes"], "tasks_per_node": 1}
+    if asked["partition"]:
+        resources["partition"] = asked["partition"]
     spec = spec_of(
         {
-            "name": f"ingest-{name}",
+            "name": f"ingest-{asked['name']}",
             "resources": resources,
-            "command": command,
+            "command": [sys.executable, "-I", "-m", "hpcplat.cli.main", *words],
             # Parts that are done stay done, so it may run again after a node failed.
             "recovery": {"requeue": True},
         }
     )
     here = in_folder(spec, Path.cwd())
     return send(here, dry_run=False, watch=False, as_json=False)
+
+
+def _words(context: typer.Context) -> Iterator[str]:
+    """Yield the command line again, without what is about the job itself."""
+    arguments: list[str] = []
+    for parameter in context.command.params:
+        name, value = str(parameter.name), context.params.get(str(parameter.name))
+        if not value or name in ("nodes", "partition", "root", "as_rank"):
+            continue
+        values = value if isinstance(value, list | tuple) else [value]
+        if not parameter.opts[0].startswith("-"):
+            arguments += [str(one) for one in values]
+        elif value is True:
+            yield parameter.opts[0]
+        else:
+            for one in values:
+                yield from (parameter.opts[0], str(one))
+    yield from arguments
 
 
 def _say(name: str, manifest: Manifest) -> None:
