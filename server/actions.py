@@ -10,7 +10,7 @@ from sqlmodel import Session
 
 from hpcplat.batchscript import Part
 from hpcplat.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
-from hpcplat.jobs import spec_of
+from hpcplat.jobs import JobKind, spec_of
 from hpcplat.runfolder import RunFolder
 from hpcplat.slurm.reasons import in_words, is_hopeless
 from hpcplat.slurm.scheduler import LiveJob
@@ -22,6 +22,7 @@ from server.intake import Admitted
 from server.preparation import array_chunks, script_for
 from server.queries import events, jobs, people, submissions, workspaces
 from server.queries.jobs import Named, Scope
+from server.recovery_ledger import ledger_of
 from server.schemas import AttemptAnswer, DryRun, JobAnswer, JobDetails, Outlook
 from server.service import Service
 from server.standing import asked_by
@@ -35,8 +36,11 @@ def job_answer(named: Named) -> JobAnswer:
 
 
 def job_details(named: Named) -> JobDetails:
-    """Return a job with its spec."""
-    return JobDetails(**_fields(named), spec=named.job.spec)
+    """Return a job with its spec, and a training's with its ledger."""
+    job, ledger = named.job, None
+    if job.kind == JobKind.TRAIN and job.started_at is not None:
+        ledger = ledger_of(job.folder, runs=job.state == State.RUNNING)
+    return JobDetails(**_fields(named), spec=job.spec, ledger=ledger)
 
 
 def attempt_answer(row: Attempt) -> AttemptAnswer:

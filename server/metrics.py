@@ -62,6 +62,19 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.failures = Counter(
+            "hpcplat_job_interruptions",
+            "Interruptions of trainings that were seen.",
+            ("kind",),
+            registry=self.registry,
+        )
+        self.recoveries = Histogram(
+            "hpcplat_job_recovery_seconds",
+            "Time from a loss to the next step of all ranks, within an attempt.",
+            buckets=(0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256),
+            registry=self.registry,
+        )
+
     @contextmanager
     def query(self, name: str) -> Iterator[None]:
         """Time a question to Slurm, and count it if it fails."""

@@ -85,7 +85,7 @@ class Reconciler:
         self._lease = ""
         self._stored: dict[int, Judged] = {}
         self._open = OpenStarts()
-        self.recovery = Recovery(database, site, self.hurry)
+        self.recovery = Recovery(database, site, self.hurry, metrics)
         self._hurried: dict[int, datetime] = {}
         self._foreign: set[str] = set()
         self._cancelled: dict[str, datetime] = {}

@@ -18,13 +18,14 @@ from typing import Final
 from hpcplat import beacon, eventlog
 from hpcplat.beacon import Beacon
 from hpcplat.errors import ForbiddenError, HpcplatError, NotFoundError
-from hpcplat.eventlog import EventKind
+from hpcplat.eventlog import EventKind, RunEvent
 from hpcplat.runfolder import RunFolder
 from hpcplat.slurm.probing import slurmd_answers
 from hpcplat.slurm.scheduler import LiveJob
 from hpcplat.slurm.states import BaseState
 from server import logfiles
 from server.database import Database
+from server.metrics import Metrics
 from server.queries import recovery
 from server.queries.submissions import Watched
 from server.site import Site
@@ -47,6 +48,13 @@ TOLD: Final = frozenset(
         "checkpoint-failed",
         "rolled-back",
     }
+)
+
+INTERRUPTIONS: Final = (
+    EventKind.NODE_LOST,
+    EventKind.RANK_FAILED,
+    EventKind.RANK_HANGS,
+    EventKind.REQUEUE_ASKED,
 )
 
 Answers = Callable[[str], bool | None]
@@ -72,11 +80,12 @@ class Recovery:
         database: Database,
         site: Site,
         hurry: Hurry,
+        metrics: Metrics,
         answers: Answers = slurmd_answers,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database, self._site, self._hurry = database, site, hurry
-        self._answers, self._clock = answers, clock
+        self._answers, self._clock, self._metrics = answers, clock, metrics
         self._sights: dict[int, _Sight] = {}
         self._offsets: dict[str, int] = {}
         self._running: dict[int, str] = {}  # folders of jobs that run, by submission
@@ -206,10 +215,19 @@ class Recovery:
             return 0
         end = self._offsets[watched.job_id] = offset + len(whole)
         told = [event for event in eventlog.parse(whole) if event.kind in TOLD]
+        for event in told:
+            self._count(event)
         if told:
             with self._database.write() as session:
                 recovery.take_in(session, watched.job_id, told, end)
         return len(told)
+
+    def _count(self, event: RunEvent) -> None:
+        """Let Prometheus know."""
+        if event.kind in INTERRUPTIONS:
+            self._metrics.failures.labels(event.kind).inc()
+        elif event.kind == EventKind.RECOVERED:
+            self._metrics.recoveries.observe(float(event.details.get("seconds", 0)))
 
     def _beacon(self, folder: str) -> Beacon | None:
         run = RunFolder(Path(folder))

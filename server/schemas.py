@@ -94,6 +94,10 @@ class JobDetails(JobAnswer):
     """A job with the spec that was asked for."""
 
     spec: dict[str, Any]
+    ledger: dict[str, Any] | None = Field(
+        default=None,
+        description="Where a training's time went, and what each failure cost.",
+    )
 
 
 class JobPage(Answer):

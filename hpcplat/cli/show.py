@@ -67,6 +67,7 @@ def _lines(job: Mapping[str, Any], outlook: Mapping[str, Any]) -> list[str]:
         "Created": f"{local(created)} ({age(created)} ago)",
         "Started": local(moment(job["started_at"])),
         "Ran": elapsed(job),
+        "Effective": _effective(job.get("ledger")),
         "Exit code": "" if job["exit_code"] is None else str(job["exit_code"]),
         "Folder": job["folder"],
     }
@@ -77,6 +78,20 @@ def _lines(job: Mapping[str, Any], outlook: Mapping[str, Any]) -> list[str]:
         for name, text in facts.items()
         if text
     ]
+
+
+def _effective(ledger: Mapping[str, Any] | None) -> str:
+    """Say how much of a training's time counted, and what was lost to failures."""
+    if ledger is None:
+        return ""
+    failures = ledger["failures"]
+    said = f"{ledger['effective_training_time_ratio']:.1%} of the time"
+    if failures:
+        down = sum(failure["down"] for failure in failures)
+        many = _many(len(failures), "failure")
+        steps = _many(ledger["lost_steps"], "step")
+        said += f"; {many} cost {down:.1f} s and {steps}"
+    return said
 
 
 def _queue(outlook: Mapping[str, Any]) -> str:
