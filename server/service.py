@@ -6,7 +6,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -23,9 +23,11 @@ from server.database import Database
 from server.judgement import Patience
 from server.metrics import Metrics
 from server.preparation import (
+    Fill,
     Other,
     after_part,
     dependency_option,
+    fill_folder,
     part_before,
     prepare,
 )
@@ -42,6 +44,7 @@ logger = logging.getLogger("hpcplat.service")
 LAST_LOOK: Final = 2.0  # seconds that the end waits for a question to Slurm
 GLANCE: Final = 1.0  # seconds between looks at the beacons of jobs
 LEFT_OUT: Final = timedelta(hours=1)  # for how long a node that died gets no new job
+DEAD_FRESH: Final = 1.0  # seconds that the list of dead nodes is believed
 FRESH_ENOUGH: Final = 1.0  # seconds that an embedded service believes its rows
 
 
@@ -70,6 +73,7 @@ class Service:
         policy: SitePolicy | None = None,
         times: Times | None = None,
         workers: int = 2,
+        fill: Fill | None = None,
     ) -> None:
         self.database = database
         self.runs = runs
@@ -77,7 +81,8 @@ class Service:
         self.times = times or Times()
         self.workers = workers
         self.metrics = Metrics()
-        self.identity = auth.own_identity()
+        self.identity = auth.own_identity(is_proxy=fill is not None)
+        self.fill: Fill = fill or fill_folder
         self.holder = secrets.token_hex(8)
         self.site = Site(scheduler)
         self.quotas = QuotaBook(self.site)
@@ -98,6 +103,7 @@ class Service:
         self._loop: threading.Thread | None = None
         self._round = threading.Lock()
         self._last_round = 0.0
+        self._dead: dict[str, tuple[float, Sequence[str]]] = {}
 
     def start(self) -> None:
         """Start the threads: submission at once, and the reconcile loop."""
@@ -152,18 +158,18 @@ class Service:
         """Return the run folder of a new job."""
         return (
             f"{self.runs}/{user}/{job_id}"
-            if self.identity.is_root
+            if self.serves_others
             else (f"{self.runs}/{job_id}")
         )
 
     @property
     def serves_others(self) -> bool:
         """Whether jobs of several people run through this service."""
-        return self.identity.is_root
+        return self.identity.serves_others
 
     def submits_as(self, user: str) -> str | None:
         """Return whom sbatch must be told to submit as; None where that is us."""
-        is_another = self.identity.is_root and user != self.identity.name
+        is_another = self.serves_others and user != self.identity.name
         return user if is_another else None
 
     def quota_book(self) -> Book | None:
@@ -193,22 +199,36 @@ class Service:
         spec = self._without_dead_nodes(spec_of(work.spec), work.cluster)
         policy = self.policy_for(spec)
         dependency = self._dependency(work, spec, policy)
-        return prepare(work, spec, policy, dependency, self.submits_as(work.user))
+        return prepare(
+            work, spec, policy, dependency, self.submits_as(work.user), self.fill
+        )
 
     def _without_dead_nodes(self, spec: JobSpec, cluster: str) -> JobSpec:
         """Leave out nodes that died lately; never so many that the job can't run."""
-        since = datetime.now(UTC) - LEFT_OUT
-        with self.database.read() as session:
-            dead = recovery.dead_nodes(session, cluster, since)
+        dead = self._dead_nodes(cluster)
         room = len(self.site.facts().nodes) - spec.resources.all_nodes
-        left_out = (*spec.resources.exclude, *dead[: max(room, 0)])
+        if not dead or room <= 0:
+            return spec
+        left_out = (*spec.resources.exclude, *dead[:room])
         resources = spec.resources.model_copy(update={"exclude": left_out})
         return spec.model_copy(update={"resources": resources})
+
+    def _dead_nodes(self, cluster: str) -> Sequence[str]:
+        """Return the nodes that died lately, as of the last few seconds."""
+        known = self._dead.get(cluster)
+        if known is None or time.monotonic() - known[0] > DEAD_FRESH:
+            since = datetime.now(UTC) - LEFT_OUT
+            with self.database.read() as session:
+                dead = recovery.dead_nodes(session, cluster, since)
+            known = self._dead[cluster] = (time.monotonic(), dead)
+        return known[1]
 
     def _dependency(self, work: Work, spec: JobSpec, policy: SitePolicy) -> str:
         """Return what the submission waits for: other jobs, and earlier parts."""
         named = [d for d in spec.dependencies if not d.job.startswith("slurm:")]
         before = part_before(work.part, spec, policy)
+        if not spec.dependencies and before is None:
+            return ""
         with self.database.read() as session:
             others = {d.job: Other(*jobs.standing(session, d.job)) for d in named}
             earlier = (

@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -33,6 +33,8 @@ from server.site import Site
 logger = logging.getLogger("hpcplat.submission")
 
 DATABASE_PAUSE: Final = 1.0  # seconds
+BATCH: Final = 8  # submissions that are claimed, and noted, together
+NOTE_WITHIN: Final = 0.3  # seconds; who waits for an answer need not wait for a batch
 LOOK_AGAIN: Final = 1.0  # seconds; rows that another service queued, or retries
 
 Prepare = Callable[[Work], Script]
@@ -179,23 +181,29 @@ class Submitter:
             self._queued = True
             self._wake.notify()
 
-    def step(self, last: tuple[Work, Outcome] | None = None) -> Work | None:
-        """Note the last outcome and claim the next work, in one transaction."""
+    def step(
+        self, done: Sequence[tuple[Work, Outcome]] = (), most: int = 1
+    ) -> list[Work]:
+        """Note outcomes and claim the next work, in one transaction."""
         now = datetime.now(UTC)
-        is_twin = False
+        twins: list[int] = []
         with self.database.write() as session:
-            if last is not None:
-                is_twin = not note(session, *last, now, self.pace)
-            work = (
-                None
-                if self._stopping
-                else submissions.claim_next(
-                    session, self.site.name, secrets.token_hex(8), now
-                )
+            if done:
+                submissions.hold(session, [work for work, _ in done])
+            for work, outcome in done:
+                noted = note(session, work, outcome, now, self.pace)
+                if not noted and isinstance(outcome, Taken):
+                    twins.append(outcome.slurm_job_id)
+            works = (
+                [] if self._stopping or not most else self._claim(session, now, most)
             )
-        if is_twin and last is not None and isinstance(last[1], Taken):
-            self._remove_twin(last[1].slurm_job_id)
-        return work
+        for twin in twins:
+            self._remove_twin(twin)
+        return works
+
+    def _claim(self, session: Session, now: datetime, most: int) -> list[Work]:
+        by = secrets.token_hex(8)
+        return submissions.claim(session, self.site.name, by, now, most)
 
     def send(self, work: Work) -> Outcome:
         """Send one claimed submission and count how it went."""
@@ -211,32 +219,38 @@ class Submitter:
         """Send all that is due, in this thread."""
         if not self._is_due():
             return
-        work = self.step()
-        while work is not None:
-            work = self.step((work, self.send(work)))
+        works = self.step(most=BATCH)
+        while works:
+            works = self.step([(work, self.send(work)) for work in works], BATCH)
 
     def _submit(self, script: Script) -> int:
         with self.metrics.query("submit"):
             return self.site.scheduler.submit(script).job_id
 
     def _work(self) -> None:
-        last: tuple[Work, Outcome] | None = None
+        """Send, note, claim: what waits long is noted meanwhile."""
+        works: list[Work] = []
+        done: list[tuple[Work, Outcome]] = []
         while True:
             try:
-                work = self.step(last)
-            except (SQLAlchemyError, UnavailableError):  # the outcome is kept in hand
+                new = self.step(done, most=0 if works else BATCH)
+            except (SQLAlchemyError, UnavailableError):  # the outcomes stay in hand
                 logger.exception("the database does not take the outcome; trying again")
                 time.sleep(DATABASE_PAUSE)
                 continue
-            self._count(last, work)
-            last = (work, self.send(work)) if work is not None else None
-            if last is None and not self._rest():
+            self._count(len(new) - len(done))
+            works, done = [*works, *new], []
+            if not works and not self._rest():
                 return
+            noted = time.monotonic()
+            while works and time.monotonic() - noted < NOTE_WITHIN:
+                work = works.pop(0)
+                done.append((work, self.send(work)))
 
-    def _count(self, last: object, work: object) -> None:
-        """Keep the number of workers that have something in hand."""
+    def _count(self, change: int) -> None:
+        """Keep the number of submissions that the workers have in hand."""
         with self._wake:
-            self._busy += (work is not None) - (last is not None)
+            self._busy += change
             self._wake.notify_all()
 
     def _rest(self) -> bool:

@@ -18,6 +18,8 @@ from server.states import FINAL, Sending, State
 from server.tables import Attempt, Job, Submission, User
 from server.tables import Workspace as WorkspaceTable
 
+_HELD = "held jobs"
+
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
@@ -166,9 +168,20 @@ def find_by_id_or_name(session: Session, scope: Scope, reference: str) -> Named:
 
 def locked(session: Session, job_id: str) -> Job:
     """Return a job's row, locked until the transaction ends."""
+    held: Mapping[str, Job] = session.info.get(_HELD, {})
+    if job_id in held:
+        return held[job_id]
     return session.exec(
         select(Job).where(col(Job.id) == job_id).with_for_update()
     ).one()
+
+
+def hold_jobs(session: Session, job_ids: Sequence[str]) -> None:
+    """Lock the rows of several jobs by one question, in the order of their ids."""
+    rows = session.exec(
+        select(Job).where(col(Job.id).in_(job_ids)).order_by(Job.id).with_for_update()
+    ).all()
+    session.info[_HELD] = {row.id: row for row in rows}
 
 
 def listed(

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, or_, update
+from sqlalchemy import Integer, and_, bindparam, func, or_, update
 from sqlalchemy import select as sa_select
-from sqlmodel import Session, col, select
+from sqlmodel import Session, SQLModel, col, select
 
 from server.queries import events
-from server.queries.jobs import locked
+from server.queries.jobs import hold_jobs, locked
 from server.states import Sending, State
-from server.tables import Job, Submission, User, Workspace
+from server.tables import Job, Submission, User, UtcDateTime, Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,47 +36,102 @@ class Work:
     attempts: int  # starts of earlier rounds
 
 
-def claim_next(
-    session: Session, cluster: str, claim: str, now: datetime
-) -> Work | None:
-    """Claim the oldest queued submission; two services never get the same one."""
-    row = session.exec(
-        select(Submission, Job, User.name, Workspace.account)
-        .join(Job, col(Job.id) == col(Submission.job_id))
-        .join(User, col(User.id) == col(Job.user_id))
-        .join(Workspace, col(Workspace.id) == col(Job.workspace_id))
-        .where(col(Submission.cluster) == cluster)
-        .where(col(Submission.state) == Sending.QUEUED)
-        .where(
-            or_(col(Submission.not_before).is_(None), col(Submission.not_before) <= now)
-        )
-        .order_by(col(Submission.id))
-        .limit(1)
-        .with_for_update(of=Submission, skip_locked=True)
-    ).one_or_none()
-    if row is None:
-        return None
-    submission, job, user, account = row
-    submission.state = Sending.CLAIMED
-    submission.claim = claim
-    submission.claimed_at = now
-    submission.doubted_at = None
-    submission.tries += 1
-    return Work(
-        submission_id=submission.id or 0,
-        job_id=job.id,
-        cluster=cluster,
-        key=submission.key,
-        part=submission.part,
-        tries=submission.tries,
-        claim=claim,
-        claimed_at=now,
-        spec=job.spec,
-        folder=job.folder,
-        user=user,
-        account=account,
-        attempts=job.attempts,
+# Built once: to build a statement costs more than to run it.
+_DUE = and_(
+    col(Submission.cluster) == bindparam("cluster"),
+    col(Submission.state) == Sending.QUEUED,
+    or_(
+        col(Submission.not_before).is_(None),
+        col(Submission.not_before) <= bindparam("now", type_=UtcDateTime),
+    ),
+)
+_QUEUED = (
+    sa_select(
+        col(Submission.id),
+        col(Submission.key),
+        col(Submission.part),
+        col(Submission.tries),
+        col(Job.id),
+        col(Job.spec),
+        col(Job.folder),
+        col(Job.attempts),
+        col(User.name),
+        col(Workspace.account),
     )
+    .join(Job, col(Job.id) == col(Submission.job_id))
+    .join(User, col(User.id) == col(Job.user_id))
+    .join(Workspace, col(Workspace.id) == col(Job.workspace_id))
+    .where(_DUE)
+    .order_by(col(Submission.id))
+    .limit(bindparam("most", type_=Integer))
+    .with_for_update(of=Submission, skip_locked=True)
+)
+_IS_DUE = sa_select(col(Submission.id)).where(_DUE).limit(1)
+_CLAIM = (
+    update(SQLModel.metadata.tables["submission"])
+    .where(col(Submission.id) == bindparam("row"))
+    .values(state=Sending.CLAIMED, doubted_at=None, tries=bindparam("tried"))
+    .values(claim=bindparam("by"), claimed_at=bindparam("at", type_=UtcDateTime))
+)
+_HELD = "held"
+
+
+def claim(
+    session: Session, cluster: str, by: str, now: datetime, most: int = 1
+) -> list[Work]:
+    """Claim the oldest queued submissions; two services never get the same one."""
+    rows = session.execute(
+        _QUEUED, {"cluster": cluster, "now": now, "most": most}
+    ).all()
+    works = [
+        Work(
+            submission_id=submission_id,
+            job_id=job_id,
+            cluster=cluster,
+            key=key,
+            part=part,
+            tries=tries + 1,
+            claim=by,
+            claimed_at=now,
+            spec=spec,
+            folder=folder,
+            user=user,
+            account=account,
+            attempts=attempts,
+        )
+        for (
+            submission_id,
+            key,
+            part,
+            tries,
+            job_id,
+            spec,
+            folder,
+            attempts,
+            user,
+            account,
+        ) in rows
+    ]
+    if works:
+        session.connection().execute(
+            _CLAIM,
+            [
+                {"row": w.submission_id, "tried": w.tries, "by": by, "at": now}
+                for w in works
+            ],
+        )
+    return works
+
+
+def hold(session: Session, works: Sequence[Work]) -> None:
+    """Lock the rows of several submissions and their jobs by two questions in all."""
+    numbers = [work.submission_id for work in works]
+    names = [work.job_id for work in works]
+    held = session.exec(
+        select(Submission).where(col(Submission.id).in_(numbers)).with_for_update()
+    ).all()
+    hold_jobs(session, names)
+    session.info[_HELD] = {row.id: row for row in held}
 
 
 def still_claimed(session: Session, work: Work) -> bool:
@@ -87,21 +142,15 @@ def still_claimed(session: Session, work: Work) -> bool:
 
 def is_due(session: Session, cluster: str, now: datetime) -> bool:
     """Tell whether anything waits to be sent now."""
-    row = session.exec(
-        select(Submission.id)
-        .where(
-            col(Submission.cluster) == cluster, col(Submission.state) == Sending.QUEUED
-        )
-        .where(
-            or_(col(Submission.not_before).is_(None), col(Submission.not_before) <= now)
-        )
-        .limit(1)
-    ).one_or_none()
-    return row is not None
+    found = session.execute(_IS_DUE, {"cluster": cluster, "now": now}).first()
+    return found is not None
 
 
 def get(session: Session, submission_id: int) -> Submission:
     """Return a submission's row, locked until the transaction ends."""
+    held: Mapping[int, Submission] = session.info.get(_HELD, {})
+    if submission_id in held:
+        return held[submission_id]
     return session.exec(
         select(Submission).where(col(Submission.id) == submission_id).with_for_update()
     ).one()

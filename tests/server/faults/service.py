@@ -112,7 +112,7 @@ CRASHES: dict[str, Callable[[Path], None]] = {
     "before the row is written": _before(jobs, "create"),
     "in the transaction of the row": _after(jobs, "create"),
     "after the row, before anybody is told": _before(Service, "queued"),
-    "in the transaction of the claim": _after(submissions, "claim_next"),
+    "in the transaction of the claim": _after(submissions, "claim"),
     "after the claim": _before(Submitter, "send"),
     "before sbatch": _before(CommandLine, "submit"),
     "after sbatch": _after(CommandLine, "submit"),

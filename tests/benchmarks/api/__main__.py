@@ -1,0 +1,311 @@
+"""What the service costs and bears: submission beside raw sbatch, reads under load.
+
+    python -m tests.benchmarks.api [--jobs 10000] [--live 2000]
+
+It brings a cluster and a service of its own up, and takes both down. All ratios are of
+one run on one machine; the clients run on the same cores as the service and Slurm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+from rich.console import Console
+from rich.table import Table
+
+from hpcplat.client import Client
+from hpcplat.cluster import Cluster, ClusterSpec, up
+from hpcplat.errors import UnavailableError
+from server.database import Database
+from server.ids import new_job_id
+from server.queries import jobs, people
+from server.queries.jobs import NewJob
+from server.states import State
+from server.tables import Job
+
+HERE = Path(__file__).parent
+SPEC: dict[str, Any] = {
+    "name": "bench",
+    "resources": {"time": "1m", "memory": "10M"},
+    "command": ["true"],
+    "sbatch": {"begin": "now+7days"},
+}
+RAW = "#!/bin/sh\n#SBATCH --begin=now+7days\n#SBATCH --time=1 --mem=10M\ntrue\n"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: what, measured, beside what, wanted."""
+
+    what: str
+    value: str
+    beside: str
+    wanted: str
+
+
+@dataclass
+class Bench:
+    """A cluster, a service on it, and a client."""
+
+    cluster: Cluster
+    folder: Path
+    client: Client
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "data" / "service.sock"
+
+    def submission(self, count: int) -> Iterator[Row]:
+        raw = self._raw(count)
+        yield Row(f"sbatch in a loop, {count} jobs", _rate(count, raw), "", "")
+        one = self._one_by_one(count)
+        yield Row(
+            "API, one by one, each in Slurm",
+            _rate(count, one),
+            f"{raw / one:.2f} × sbatch",
+            "≥ 0.8",
+        )
+        waiting = self._waiting(count)
+        yield Row(
+            "API, one by one, waiting for Slurm's id",
+            _rate(count, waiting),
+            f"{raw / waiting:.2f} × sbatch",
+            "",
+        )
+        each = raw / count
+        accepted, sent = self._bulk(10 * count)
+        yield Row(
+            f"API, one request of {10 * count} jobs: written down",
+            _rate(10 * count, accepted),
+            f"{each * 10 * count / accepted:.1f} × sbatch",
+            "≥ 10",
+        )
+        yield Row(
+            "… until all are in Slurm",
+            _rate(10 * count, sent),
+            f"{each * 10 * count / sent:.2f} × sbatch",
+            "",
+        )
+        array = self._array(1000)
+        yield Row(
+            "API, an array of 1000 tasks, in Slurm",
+            _rate(1000, array),
+            f"{each * 1000 / array:.0f} × sbatch",
+            "≥ 10",
+        )
+
+    def _raw(self, count: int) -> float:
+        started = time.perf_counter()
+        for _ in range(count):
+            subprocess.run(
+                ["sbatch", "--parsable"],
+                input=RAW.encode(),
+                env={**os.environ, **self.cluster.environment()},
+                stdout=subprocess.DEVNULL,
+                check=True,
+            )
+        return time.perf_counter() - started
+
+    def _one_by_one(self, count: int) -> float:
+        started = time.perf_counter()
+        for _ in range(count):
+            self.client.submit(SPEC)
+        self._await_sent()
+        return time.perf_counter() - started
+
+    def _waiting(self, count: int) -> float:
+        started = time.perf_counter()
+        for _ in range(count):
+            self.client.submit(SPEC, wait=60)
+        return time.perf_counter() - started
+
+    def _bulk(self, count: int) -> tuple[float, float]:
+        started = time.perf_counter()
+        self.client.submit_many([SPEC] * count)
+        accepted = time.perf_counter() - started
+        self._await_sent()
+        return accepted, time.perf_counter() - started
+
+    def _array(self, tasks: int) -> float:
+        started = time.perf_counter()
+        self.client.submit({**SPEC, "array": f"0-{tasks - 1}"}, wait=60)
+        return time.perf_counter() - started
+
+    def _await_sent(self) -> None:
+        while self.client.jobs(limit=1, state=["QUEUED", "SUBMITTING"]):
+            time.sleep(0.02)
+
+    def reading(self, known: int) -> Iterator[Row]:
+        ids = [job["id"] for job in self.client.jobs(limit=known)]
+        paths = self.folder / "paths"
+        paths.write_text("\n".join(f"/api/v1/jobs/{job_id}" for job_id in ids))
+        live = len(self.client.jobs(limit=known, state=["PENDING", "RUNNING"]))
+        about = f"{len(ids)} known, {live} live"
+        for clients, pause, wanted in (
+            (50, 0.5, "p99 ≤ 20 ms"),
+            (50, 0.0, ""),
+            (500, 0.0, "> 195 req/s, < 0.04 % errors"),
+        ):
+            seen = self._load(paths, clients, pause)
+            times = sorted(seen["seconds"])
+            rate = len(times) / 10
+            pace = "flat out" if not pause else f"one request each {pause:g} s"
+            yield Row(
+                f"GET /jobs/ID, {clients} clients, {pace}",
+                f"p50 {_at(times, 0.5)}, p99 {_at(times, 0.99)}, {rate:.0f} req/s",
+                f"{seen['errors'] / max(len(times), 1):.2%} errors; {about}",
+                wanted,
+            )
+
+    def _load(self, paths: Path, clients: int, pause: float) -> Any:  # noqa: ANN401
+        words = ["--socket", self.socket, "--paths", paths]
+        words += ["--clients", str(clients), "--pause", str(pause)]
+        done = subprocess.run(
+            [sys.executable, HERE / "load.py", *words],
+            check=True,
+            capture_output=True,
+        )
+        return json.loads(done.stdout)
+
+    def seeing(self, times: int) -> Iterator[Row]:
+        waits = [self._until_seen() for _ in range(times)]
+        yield Row(
+            f"a state in Slurm → in the API, {times} changes",
+            f"median {statistics.median(waits):.2f} s, longest {max(waits):.2f} s",
+            "",
+            "≤ 5 s",
+        )
+
+    def _until_seen(self) -> float:
+        job = self.client.submit(SPEC, wait=60)
+        number = str(job["slurm_job_id"])
+        self.cluster.run("scontrol", "update", f"jobid={number}", "StartTime=now")
+        while True:
+            shown = self.cluster.run("squeue", "-h", "-j", number, "-o", "%T")
+            if shown.stdout.strip() != "PENDING":
+                break
+            time.sleep(0.05)
+        started = time.perf_counter()
+        while self.client.job(job["id"])["state"] == "PENDING":
+            time.sleep(0.05)
+        return time.perf_counter() - started
+
+
+def _rate(count: int, seconds: float) -> str:
+    return f"{count / seconds:.0f} jobs/s"
+
+
+def _at(times: Sequence[float], part: float) -> str:
+    return f"{times[int(part * (len(times) - 1))] * 1000:.1f} ms" if times else "none"
+
+
+def fill(database: str, count: int) -> None:
+    """Write jobs that have ended long ago straight into the database."""
+    opened = Database(database)
+    opened.migrate()
+    now = datetime.now(UTC)
+    with opened.write() as session:
+        user = people.user_id(session, "root", now)
+        workspace = people.ensure_workspace(session, "default", now)
+        for start in range(0, count, 500):
+            new = [
+                NewJob(
+                    id=new_job_id(1_700_000_000_000 + start + n),
+                    cluster="bench",
+                    workspace_id=workspace,
+                    user_id=user,
+                    name=f"old{n}",
+                    kind="command",
+                    spec={"name": "old", "command": ["true"]},
+                    spec_digest="",
+                    folder="/nowhere",
+                    partition="gpu",
+                    nodes=1,
+                    gpus=0,
+                    tasks=1,
+                    offsets=(),
+                )
+                for n in range(min(500, count - start))
+            ]
+            jobs.create(session, new, now)
+        session.flush()
+        for job in session.query(Job).all():
+            job.state, job.ended_at = State.COMPLETED, now
+    opened.close()
+
+
+@contextmanager
+def service(cluster: Cluster, folder: Path) -> Iterator[Client]:
+    environ = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("HPCPLAT")},
+        **cluster.environment(),
+        "HPCPLAT_DATA": str(folder / "data"),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hpcplat.cli.main", "serve"], env=environ
+    )
+    socket = folder / "data" / "service.sock"
+    transport = httpx.HTTPTransport(uds=str(socket))
+    http = httpx.Client(base_url="http://s", transport=transport, timeout=300)
+    try:
+        with Client(http) as client:
+            while True:
+                try:
+                    client.health()
+                except UnavailableError:
+                    time.sleep(0.1)
+                else:
+                    break
+            yield client
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description="What the service costs and bears.")
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--live", type=int, default=2_000)
+    parser.add_argument("--submissions", type=int, default=100)
+    options = parser.parse_args()
+    table = Table("what", "measured", "beside", "wanted")
+    with tempfile.TemporaryDirectory(prefix="hpcplat-bench-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        settings = {"MaxJobCount": str(options.live * 3 + 10_000)}
+        cluster = up(ClusterSpec(name="bench", folder=folder / "c", settings=settings))
+        try:
+            (folder / "data").mkdir()
+            fill(f"sqlite:///{folder}/data/hpcplat.db", options.jobs - options.live)
+            with service(cluster, folder) as client:
+                bench = Bench(cluster, folder, client)
+                for row in bench.submission(options.submissions):
+                    table.add_row(row.what, row.value, row.beside, row.wanted)
+                live = len(client.jobs(limit=20_000, state=["PENDING"]))
+                client.submit_many([SPEC] * max(options.live - live, 1))
+                bench._await_sent()
+                for row in (*bench.seeing(5), *bench.reading(options.jobs)):
+                    table.add_row(row.what, row.value, row.beside, row.wanted)
+        finally:
+            cluster.down()
+    Console(width=150).print(table)
+
+
+if __name__ == "__main__":
+    main()
