@@ -122,6 +122,8 @@ class FakeSlurm:
     cancelled: list[str] = field(default_factory=list)
     requeued: list[str] = field(default_factory=list)
     questions: list[str] = field(default_factory=list)
+    node_states: dict[str, str] = field(default_factory=dict)
+    forbids_node_states: bool = False
     next_id: int = 100
     lines: tuple[Association, ...] = ()
     administered: list[tuple[str, ...]] = field(default_factory=list)
@@ -232,7 +234,10 @@ class FakeSlurm:
         raise InvalidError("not in this fake")
 
     def set_node_state(self, node: str, state: str, reason: str = "") -> None:
-        raise InvalidError("not in this fake")
+        self._ask("node state")
+        if self.forbids_node_states:
+            raise InvalidError("Access denied.")
+        self.node_states[node] = state
 
     def administer(self, argv: Sequence[str]) -> None:
         self._ask("administer")

@@ -1,0 +1,196 @@
+"""A batch host that died, and what looks like one: with a small fake Slurm."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from hpcplat import beacon, eventlog
+from hpcplat.beacon import Beacon
+from hpcplat.eventlog import EventKind, RunEvent
+from hpcplat.runfolder import RunFolder
+from hpcplat.slurm.states import BaseState
+from server.database import Database
+from server.ids import new_job_id
+from server.metrics import Metrics
+from server.queries import events, jobs, people, recovery, submissions
+from server.queries.jobs import NewJob
+from server.queries.submissions import Watched
+from server.recovery import SILENT, Recovery
+from server.site import Site
+from server.states import Sending
+from tests.server.fakes import FakeSlurm, live_job
+
+
+class World:
+    """A training that runs on n1, and a clock that the test turns."""
+
+    def __init__(self, database: Database, slurm: FakeSlurm, folder: Path) -> None:
+        self.database, self.slurm = database, slurm
+        self.folder = RunFolder(folder)
+        self.now, self.hurried = 0.0, list[int]()
+        self.answers: dict[str, bool] = {"n1": False}
+        self.asked: list[str] = []
+        self.live = live_job(7, BaseState.RUNNING, batch_host="n1", nodes=("n1", "n2"))
+        slurm.live[7] = self.live
+        self.recovery = Recovery(
+            database,
+            Site(slurm),
+            self.hurried.append,
+            Metrics(),
+            answers=self.answer,
+            clock=lambda: self.now,
+        )
+        self.watched = self.make_job()
+
+    def answer(self, node: str) -> bool:
+        self.asked.append(node)
+        return self.answers.get(node, True)
+
+    def shine(self, count: int, **changes: object) -> None:
+        shown = Beacon(count, 1, "7", "n1", step=5, recovers=True)
+        beacon.write(self.folder.beacon, replace(shown, **changes))  # type: ignore[arg-type]
+
+    def look(self, seconds: float = 0.0) -> int:
+        self.now += seconds
+        return self.recovery.look([self.watched], {self.watched.key: [self.live]})
+
+    def make_job(self) -> Watched:
+        now, job_id = datetime.now(UTC), new_job_id()
+        with self.database.write() as session:
+            new = NewJob(
+                id=job_id,
+                cluster="fake",
+                workspace_id=people.ensure_workspace(session, "default", now),
+                user_id=people.user_id(session, "root", now),
+                name="job",
+                kind="train",
+                spec={},
+                spec_digest="",
+                folder=str(self.folder.root),
+                partition="gpu",
+                nodes=2,
+                gpus=0,
+                tasks=1,
+                offsets=(0,),
+            )
+            jobs.create(session, [new], now)
+        with self.database.write() as session:
+            (row,) = jobs.submissions_of(session, job_id)
+            row.state, row.slurm_job_id = Sending.SENT, 7
+            session.add(row)
+        with self.database.read() as session:
+            (found,) = submissions.in_hand(session, "fake")
+        return found
+
+    def kinds(self) -> list[str]:
+        with self.database.read() as session:
+            return [e.kind for e in events.of_job(session, self.watched.job_id)]
+
+
+@pytest.fixture
+def world(sqlite: Database, slurm: FakeSlurm, tmp_path: Path) -> World:
+    return World(sqlite, slurm, tmp_path)
+
+
+def test_a_dead_batch_host_is_set_down_and_the_job_requeued(world: World) -> None:
+    world.shine(1)
+    world.look()
+    assert world.look(SILENT + 1) == 1
+    assert world.slurm.node_states == {"n1": "down"}
+    assert world.slurm.requeued == ["7"]
+    assert world.hurried == [7]
+    assert recovery.DIED in world.kinds()
+    world.look(SILENT + 1)
+    assert world.slurm.requeued == ["7"]  # once is enough
+
+
+def test_a_beacon_that_goes_on_harms_nobody(world: World) -> None:
+    for count in range(5):
+        world.shine(count)
+        world.look(SILENT - 1)
+    assert world.asked == []
+
+
+def test_a_service_that_slept_takes_nobody_for_dead(world: World) -> None:
+    world.shine(1)
+    world.look()
+    world.shine(2)
+    world.look(3600)
+    assert world.asked == []
+
+
+def test_a_silent_job_on_a_node_whose_slurmd_answers_is_left_alone(
+    world: World,
+) -> None:
+    world.answers["n1"] = True
+    world.shine(1)
+    world.look()
+    world.look(SILENT + 1)
+    assert world.asked == ["n1"]
+    assert not world.slurm.requeued
+
+
+def test_where_no_node_may_be_set_down_the_job_goes_elsewhere(world: World) -> None:
+    world.slurm.forbids_node_states = True
+    world.shine(1)
+    world.look()
+    world.look(SILENT + 1)
+    assert not world.slurm.requeued
+    assert world.kinds()[-1] == "queued"
+    with world.database.read() as session:
+        since = datetime.now(UTC) - timedelta(hours=1)
+        assert recovery.dead_nodes(session, "fake", since) == ["n1"]
+
+
+def test_a_job_that_must_not_run_twice_is_not_requeued(world: World) -> None:
+    world.shine(1, recovers=False)
+    world.look()
+    world.look(SILENT + 1)
+    assert world.asked == []
+
+
+def test_a_node_that_a_job_lost_is_set_down_if_its_slurmd_is_gone(world: World) -> None:
+    world.answers |= {"n2": False, "n3": True}
+    world.shine(1, lost=("n2", "n3"))
+    world.look()
+    assert world.slurm.node_states == {"n2": "down"}
+    assert not world.slurm.requeued
+
+
+def test_what_happens_inside_is_told_once(world: World) -> None:
+    event = RunEvent(EventKind.NODE_LOST, "n2 is gone.", 1, details={"node": "n2"})
+    eventlog.append(world.folder.events, event)
+    eventlog.append(world.folder.events, RunEvent("checkpoint-saved", "x", 1))
+    world.look()
+    world.look()
+    assert world.kinds().count("node-lost") == 1
+    anew = Recovery(world.database, Site(world.slurm), world.hurried.append, Metrics())
+    anew.look([world.watched], {})
+    assert world.kinds().count("node-lost") == 1
+
+
+def test_a_requeued_job_need_not_wait(world: World) -> None:
+    world.live = live_job(7, reason="BeginTime", restarts=1)
+    world.look()
+    assert world.hurried == [7]
+
+
+def test_an_alarm_needs_no_question_to_slurm(world: World) -> None:
+    world.shine(1)
+    world.look()
+    assert not world.recovery.is_alarmed()
+    world.now += SILENT + 1
+    assert world.recovery.is_alarmed()
+    world.shine(2)
+    assert not world.recovery.is_alarmed()
+
+
+def test_a_beacon_that_is_none_is_no_beacon() -> None:
+    assert beacon.parse(b"") is None
+    assert beacon.parse(b"[1]") is None
+    assert beacon.parse(json.dumps({"count": 1}).encode()) is None
