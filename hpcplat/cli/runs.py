@@ -64,7 +64,12 @@ def list_runs(
 def _with_progress(job: Mapping[str, Any]) -> dict[str, Any]:
     found = progress_of(Path(job["folder"]), None)
     step, loss = (found.step, found.loss) if found else (None, None)
-    return {**job, "step": step, "loss": loss, "aim": aim_path(job["id"])}
+    return {
+        **job,
+        "step": step,
+        "loss": loss,
+        "aim": aim_path(job["id"], f"/aim/{job['workspace']}"),
+    }
 
 
 @app.command()
@@ -77,8 +82,8 @@ def show(run: Run, *, as_json: AsJson = False) -> None:
         return
     for title, value in _summary(record):
         print(f"{title:<12} {value}")
-    if found.job:
-        print(f"{'Aim':<12} {aim_path(found.job)}")
+    if found.aim:
+        print(f"{'Aim':<12} {found.aim}")
 
 
 def _summary(record: Mapping[str, Any]) -> list[tuple[str, str]]:

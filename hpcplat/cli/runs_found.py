@@ -8,21 +8,22 @@ from typing import NamedTuple
 from hpcplat.cli.session import find, service
 from hpcplat.errors import NotFoundError
 from hpcplat.runfolder import RunFolder
+from hpcplat.tracking.aimlink import aim_path
 
 
 class FoundRun(NamedTuple):
-    """A run folder, and the job's id where a job was named (else empty)."""
+    """A run folder, its name, and where it is in the Aim UI if a job was named."""
 
     folder: Path
-    job: str
     label: str
+    aim: str = ""
 
 
 def found_run(word: str) -> FoundRun:
     """Return the run that ``word`` names; NotFoundError if none is there."""
     path = Path(word)
     if "/" in word or path.is_dir():
-        return FoundRun(_checked(path), "", path.resolve().name)
+        return FoundRun(_checked(path), path.resolve().name)
     with service() as client:
         meant = find(client, word)
     run = RunFolder(Path(meant.job["folder"]))
@@ -33,7 +34,8 @@ def found_run(word: str) -> FoundRun:
             "Use a machine that mounts it, or wait until the job was started.",
         )
     suffix = "" if meant.task is None else f"_{meant.task}"
-    return FoundRun(folder, meant.id + suffix, meant.job["name"] + suffix)
+    aim = aim_path(meant.id + suffix, f"/aim/{meant.job['workspace']}")
+    return FoundRun(folder, meant.job["name"] + suffix, aim)
 
 
 def _checked(path: Path) -> Path:
