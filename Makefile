@@ -33,5 +33,9 @@ check: lint test
 bench: setup
 	@$(PYTHON) -m tests.benchmarks
 
+docs: setup
+	@$(PYTHON) -m tests.docs.generate
+	@$(PYTHON) -m mkdocs build --quiet --strict
+
 clean:
 	@rm -rf .venv .setup build dist *.egg-info

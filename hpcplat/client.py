@@ -37,6 +37,7 @@ ERRORS: Final[Mapping[int, type[HpcplatError]]] = {
     409: ConflictError,
     413: InvalidError,
     422: InvalidError,
+    429: UnavailableError,
     503: UnavailableError,
 }
 

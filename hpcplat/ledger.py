@@ -105,9 +105,9 @@ class _Trouble:
 class _Book:
     """The ledger while events are read, in their order."""
 
-    first: float = 0.0
-    first_step: float = 0.0
-    end: float = 0.0
+    first: float | None = None
+    first_step: float | None = None
+    end: float | None = None
     step: int = 0
     trouble: _Trouble | None = None
     failures: list[Failure] = field(default_factory=list)
@@ -118,10 +118,10 @@ def ledger(events: Iterable[RunEvent], now: float | None = None) -> Ledger:
     book = _Book()
     for event in events:
         _enter(book, event)
-    end = book.end or now or 0.0
-    if not book.first or end < book.first:
+    end = now if book.end is None else book.end
+    if book.first is None or end is None:
         return Ledger()
-    startup = (book.first_step or end) - book.first
+    startup = (end if book.first_step is None else book.first_step) - book.first
     return Ledger(end - book.first, startup, tuple(book.failures), book.step)
 
 
@@ -142,20 +142,20 @@ def _enter(book: _Book, event: RunEvent) -> None:
 
 
 def _attempt_started(book: _Book, event: RunEvent) -> None:
-    book.end = 0.0
-    if not book.first:
+    book.end = None
+    if book.first is None:
         book.first = event.time
         return
     last_at = float(event.details.get("last_at") or event.time)
     step = int(event.details.get("last_step", book.step))
     usual = float(event.details.get("usual", 0.0))
-    if book.trouble is None and book.first_step:
+    if book.trouble is None and book.first_step is not None:
         what = f"Attempt {event.attempt} began."
         book.trouble = _Trouble(what, event.attempt, last_at, step, usual, last_at)
 
 
 def _recovering(book: _Book, event: RunEvent) -> None:
-    if book.trouble is not None or not book.first_step:
+    if book.trouble is not None or book.first_step is None:
         return  # it goes on being the same interruption
     noticed = float(event.details.get("began", event.time))
     last_at = float(event.details.get("last_at", noticed))
@@ -180,7 +180,7 @@ def _stepping(book: _Book, event: RunEvent) -> None:
     book.step = max(book.step, int(event.details.get("step", 0)))
     trouble, book.trouble = book.trouble, None
     if trouble is None:
-        book.first_step = book.first_step or at
+        book.first_step = at if book.first_step is None else book.first_step
         return
     started = trouble.started or at
     resumed = trouble.resumed or at

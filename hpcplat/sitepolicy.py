@@ -43,6 +43,34 @@ class SitePolicy(Record):
         default=None,
         description="The folder of all datasets; jobs see it as HPCPLAT_DATASETS.",
     )
+    submission: Literal["direct", "sudo", "rest"] = Field(
+        default="direct", description="How the service submits as a person."
+    )
+    slurmrestd: str | None = Field(
+        default=None, description="Its URL, for submission: rest."
+    )
+    jwt_key: PathText | None = Field(
+        default=None, description="The key of Slurm's tokens, for submission: rest."
+    )
+    munge_socket: PathText | None = Field(
+        default=None, description="munged's socket, if not the usual one."
+    )
+    oidc_issuer: str | None = Field(
+        default=None, description="Whose OIDC tokens the API takes."
+    )
+    oidc_audience: str = Field(
+        default="hpcplat", description="For whom these tokens must be."
+    )
+    oidc_claim: Word = Field(
+        default="preferred_username", description="The claim that names the Unix user."
+    )
+    oidc_pattern: str = Field(
+        default=r"([a-z_][a-z0-9_\-]{0,30})",
+        description="What the whole claim must match; its group is the user.",
+    )
+    requests_per_second: float = Field(
+        default=50.0, ge=0, description="Of each person but administrators; 0: any."
+    )
     gpu_hour_price: float | None = Field(
         default=None, ge=0, description="What a GPU-hour costs, for usage reports."
     )

@@ -14,10 +14,11 @@ from starlette.concurrency import run_in_threadpool
 
 from hpcplat.settings import Settings, own_environment
 from hpcplat.sitepolicy import SitePolicy, read_policy
-from hpcplat.slurm.commandline import CommandLine
 from hpcplat.slurm.scheduler import Scheduler
 from server import problems
 from server.database import Database
+from server.doors import Doors
+from server.identity.choice import submitting
 from server.limits import Observed
 from server.routes import (
     cluster,
@@ -80,6 +81,7 @@ def create_app(service: Service, *, threads: bool) -> FastAPI:
     )
     app.state.service = service
     app.state.principals = {}
+    app.state.doors = Doors.of_policy(service.policy)
     for module in (jobs, sbatch, streams, cluster, health, tokens, workspaces, quotas):
         app.include_router(module.router, prefix=PREFIX, responses=PROBLEMS)
     problems.install(app)
@@ -100,12 +102,17 @@ def make_service(
     environ: dict[str, str] | None = None,
 ) -> Service:
     """Return the service that the settings describe."""
+    policy = _policy(settings)
+    chosen, fill = scheduler, None
+    if chosen is None:
+        chosen, fill = submitting(policy, environ or own_environment())
     return Service(
         Database(settings.database),
-        scheduler or CommandLine(environ=environ or own_environment()),
+        chosen,
         runs=str(settings.runs),
-        policy=_policy(settings),
+        policy=policy,
         times=times,
+        fill=fill,
     )
 
 

@@ -24,6 +24,10 @@ TOKEN_PREFIX: Final = "hpcplat_"
 TOKEN_BYTES: Final = 32
 
 
+# What a token that stands for a login on this host is good for, and how long.
+LOGIN_SECONDS: Final = 3600
+
+
 class UnauthenticatedError(HpcplatError):
     """Nobody knows who asks."""
 
@@ -107,17 +111,23 @@ class Identity:
 
     uid: int
     name: str
+    is_proxy: bool = False  # it submits through sudo or slurmrestd, never as itself
 
     @property
     def is_root(self) -> bool:
-        """Whether jobs can be submitted as other people."""
+        """Whether the service itself may become anybody."""
         return self.uid == 0
 
+    @property
+    def serves_others(self) -> bool:
+        """Whether jobs can be submitted as other people."""
+        return self.is_root or self.is_proxy
 
-def own_identity() -> Identity:
+
+def own_identity(*, is_proxy: bool = False) -> Identity:
     """Return the user that this process runs as."""
     uid = os.geteuid()
-    return Identity(uid, user_name(uid))
+    return Identity(uid, user_name(uid), is_proxy)
 
 
 def user_name(uid: int) -> str:
@@ -168,7 +178,11 @@ def may_submit(principal: Principal, identity: Identity) -> None:
     that user alone. Raises ForbiddenError.
     """
     in_scope(principal, Action.SUBMIT)
-    if identity.is_root or principal.name == identity.name:
+    if identity.is_proxy and principal.name in {"root", identity.name}:
+        raise ForbiddenError(
+            f"This service runs no jobs as {principal.name}.", "Ask as a person."
+        )
+    if identity.serves_others or principal.name == identity.name:
         return
     raise ForbiddenError(
         f"This service runs as {identity.name} and can't submit as {principal.name}.",

@@ -11,6 +11,8 @@ from starlette.concurrency import run_in_threadpool
 
 from server import auth
 from server.auth import Peer, Principal, TokenScope, UnauthenticatedError
+from server.auth_oidc import looks_like_one
+from server.doors import Doors
 from server.problems import LARGEST_BODY, too_large
 from server.queries import people
 from server.queries.jobs import Scope
@@ -34,11 +36,30 @@ async def principal(request: Request, serving: Serving) -> Principal:
 
     A token goes before the socket's word, so that a person can act as a narrower self.
     """
+    doors: Doors = request.app.state.doors
+    source = source_of(request)
+    doors.check_failures(source)
+    try:
+        found = await _identified(request, serving, doors)
+    except UnauthenticatedError:
+        doors.failed(source)
+        raise
+    if not found.is_admin:
+        doors.rates.take(found.name)
+    return found
+
+
+async def _identified(request: Request, serving: Service, doors: Doors) -> Principal:
     header = request.headers.get("authorization")
     peer: Peer | None = getattr(request.state, "peer", None)
     if header is not None:
-        token_digest = auth.digest(auth.bearer(header))
-        return await _remembered(request, f"token:{token_digest}", serving)
+        token = auth.bearer(header)
+        if doors.oidc is not None and looks_like_one(token):
+            name = await run_in_threadpool(doors.oidc.user_of, token)
+            request.state.principal = await run_in_threadpool(_by_name, serving, name)
+            found: Principal = request.state.principal
+            return found
+        return await _remembered(request, f"token:{auth.digest(token)}", serving)
     if peer is not None:
         return await _remembered(request, f"peer:{peer.uid}", serving)
     raise UnauthenticatedError(
@@ -138,6 +159,18 @@ def _by_token(serving: Service, token_digest: str) -> Principal:
             people.touch_token(session, holder.token_id, now)
     scopes = frozenset(s for s in TokenScope if s in holder.scopes)
     return Principal(holder.user_id, holder.user, holder.is_admin, scopes)
+
+
+def _by_name(serving: Service, name: str) -> Principal:
+    """Return a person that an issuer vouches for; never an administrator by that."""
+    with serving.database.write() as session:
+        known = people.user_id(session, name, datetime.now(UTC))
+    return Principal(known, name, is_admin=False)
+
+
+def principal_of_uid(serving: Service, uid: int) -> Principal:
+    """Return whom the kernel, or munged, says that a Unix user's number is."""
+    return _by_peer(serving, str(uid))
 
 
 def _by_peer(serving: Service, uid: str) -> Principal:

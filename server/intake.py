@@ -25,7 +25,7 @@ from server.auth import Principal
 from server.datasets import with_dataset_pinned
 from server.ids import new_job_id
 from server.people.workspaces import workspace_of_job
-from server.preparation import array_chunks, fill_folder
+from server.preparation import Fill, array_chunks
 from server.problems import FieldsError
 from server.queries import jobs, people, workspaces
 from server.queries.jobs import NewJob, Scope
@@ -188,7 +188,7 @@ def _written(
                 )
             )
             submitter = service.submits_as(principal.name)
-            _keep_secrets(new[-1].folder, request.secrets, submitter)
+            _keep_secrets(service.fill, new[-1].folder, request.secrets, submitter)
             accepted.append(Accepted(job_id, is_replay=False))
         jobs.create(session, new, now)
     return accepted
@@ -220,11 +220,13 @@ def spec_digest(spec: JobSpec) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _keep_secrets(folder: str, secrets: Mapping[str, str], user: str | None) -> None:
+def _keep_secrets(
+    fill: Fill, folder: str, secrets: Mapping[str, str], user: str | None
+) -> None:
     """Put secret values where only the job's user can read them, and nowhere else."""
     if secrets:
         run = RunFolder(Path(folder))
-        fill_folder(run, [secrets_file(run, secrets)], user)
+        fill(run, [secrets_file(run, secrets)], user)
 
 
 def _earlier(

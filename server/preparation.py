@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -80,8 +80,17 @@ def fill_folder(folder: RunFolder, files: Sequence[RunFile], user: str | None) -
         ) from error
 
 
+# Writes files into a run folder as somebody's, in the site's way.
+Fill = Callable[[RunFolder, Sequence[RunFile], str | None], None]
+
+
 def prepare(
-    work: Work, spec: JobSpec, policy: SitePolicy, dependency: str, user: str | None
+    work: Work,
+    spec: JobSpec,
+    policy: SitePolicy,
+    dependency: str,
+    user: str | None,
+    fill: Fill = fill_folder,
 ) -> Submission:
     """Write the run folder of a submission, and return what sbatch gets.
 
@@ -91,7 +100,7 @@ def prepare(
     folder = RunFolder(Path(work.folder))
     part = part_of(work, spec, policy, dependency)
     files = run_files(spec, folder, policy, work.key, part)
-    fill_folder(folder, files, user)
+    fill(folder, files, user)
     script = files[-1].content
     return Submission(script=script, folder=str(folder.root), user=user)
 

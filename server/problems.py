@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
@@ -23,6 +24,7 @@ from hpcplat.errors import (
 )
 from hpcplat.jobs import SpecError
 from server.auth import UnauthenticatedError
+from server.auth_rates import TooManyError
 from server.people import workspaces
 from server.schemas import Invalid, Problem
 
@@ -62,6 +64,7 @@ STATUS: Final[Mapping[type[HpcplatError], HTTPStatus]] = {
     TooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     InvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    TooManyError: HTTPStatus.TOO_MANY_REQUESTS,
     HpcplatError: HTTPStatus.BAD_REQUEST,
 }
 TITLES: Final[Mapping[int, tuple[str, str]]] = {
@@ -73,6 +76,7 @@ TITLES: Final[Mapping[int, tuple[str, str]]] = {
     409: ("conflict", "Its state does not allow this"),
     413: ("too-large", "The request is too large"),
     422: ("invalid", "The request can't be right"),
+    429: ("too-many", "You ask too often"),
     500: ("fault", "hpcplat failed"),
     503: ("unavailable", "Something that is needed does not answer"),
 }
@@ -148,7 +152,10 @@ def _on_mendable(request: Request, error: Exception) -> Response:
     assert isinstance(error, HpcplatError)
     if isinstance(error, ForbiddenError | UnauthenticatedError):
         _record_refusal(request, error)
-    return response(problem_of(error))
+    answer = response(problem_of(error))
+    if isinstance(error, TooManyError):
+        answer.headers["Retry-After"] = str(math.ceil(error.wait))
+    return answer
 
 
 def _record_refusal(request: Request, error: HpcplatError) -> None:

@@ -64,7 +64,7 @@ class Service:
     there are none: ``refresh`` does a round of their work when somebody asks.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a service is made of
         self,
         database: Database,
         scheduler: Scheduler,

@@ -12,6 +12,7 @@ from hpcplat import processes
 from hpcplat.cli import faults
 from hpcplat.dropin import passage, shim
 from hpcplat.dropin.call import Call, read_call
+from hpcplat.dropin.detached import run_detached
 from hpcplat.dropin.record import opening
 from hpcplat.dropin.spool import SPOOL, Spool
 from hpcplat.dropin.tracker import Journal, Service
@@ -108,6 +109,9 @@ def _track(real: str, call: Call) -> int:
     sent = [*marked, *call.words]
     status = passage.run(real, sent, script, _environment(), journal.accepted)
     journal.ended(status)
+    if journal.has_news:
+        sys.stdout.flush()
+        run_detached(journal.report)
     if status == ExitCode.INTERRUPTED:
         _say_what_was_submitted(journal)
     return status

@@ -9,7 +9,7 @@ from hpcplat import processes
 from hpcplat.dropin.passage import Accepted
 from hpcplat.dropin.record import closing
 from hpcplat.dropin.spool import Spool
-from hpcplat.errors import UnavailableError
+from hpcplat.errors import ForbiddenError, UnavailableError
 from hpcplat.ids import find_key
 
 SIGNALLED: Final = 128  # exit statuses from here on: a signal, so who knows
@@ -70,12 +70,29 @@ class Journal:
         """Note the job's number, the moment it is known."""
         self._accepted = answer
         if self._waits:  # the end may be days away
-            self._tell(None)
+            self._close(None)
+            self.report()
 
     def ended(self, status: int) -> None:
         """Note how sbatch ended; of a job that was refused nothing is kept."""
-        self._tell(status)
+        self._close(status)
         if self._accepted is None and 0 < status < SIGNALLED:
+            self._spool.remove(self.record["key"])
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to tell a service."""
+        return self._service is not None and self._accepted is not None
+
+    def report(self) -> None:
+        """Tell the service; until it has heard, the record stays in the folder."""
+        if self._service is None or self._accepted is None:
+            return
+        try:
+            self._service.report(self.record)
+        except (UnavailableError, ForbiddenError):
+            return
+        if self.record["status"] is not None:
             self._spool.remove(self.record["key"])
 
     def submitted_job(self) -> int | None:
@@ -100,14 +117,6 @@ class Journal:
             return f"The job is submitted, not tracked: {error.strerror}."
         return ""
 
-    def _tell(self, status: int | None) -> None:
+    def _close(self, status: int | None) -> None:
         self.record |= closing(status, self._accepted)
         self._keep()
-        if self._service is None:
-            return
-        try:
-            self._service.report(self.record)
-        except UnavailableError:
-            return  # the record stays in the folder, and is delivered later
-        if status is not None:
-            self._spool.remove(self.record["key"])

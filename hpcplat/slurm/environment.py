@@ -32,6 +32,8 @@ _KEPT: Final = frozenset(
         "USER",
     }
 )
+# What is the caller's alone: it must not reach the job of another.
+_OWN: Final = frozenset({"KRB5CCNAME", "LD_LIBRARY_PATH", "SLURM_JWT", "TMPDIR"})
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -63,7 +65,8 @@ def for_estimates(base: Mapping[str, str]) -> dict[str, str]:
 def of_user(base: Mapping[str, str], user: str) -> dict[str, str]:
     """Return the environment for a job of somebody else: their home, not ours."""
     entry = account_of(user)
-    return dict(base) | {
+    kept = {name: value for name, value in base.items() if name not in _OWN}
+    return kept | {
         "HOME": entry.pw_dir,
         "LOGNAME": entry.pw_name,
         "SHELL": entry.pw_shell,

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request
+from starlette.concurrency import run_in_threadpool
 
-from server import auth
-from server.dependencies import Asking, Serving, Source
+from server import auth, auth_munge
+from server.auth import UnauthenticatedError
+from server.dependencies import (
+    Asking,
+    Body,
+    Serving,
+    Source,
+    principal_of_uid,
+    source_of,
+)
+from server.doors import Doors
 from server.queries import audit, people
 from server.queries.audit import Entry
 from server.schemas import NewToken, TokenAnswer, TokenList, TokenRequest
+from server.service import Service
+
+logger = logging.getLogger("hpcplat.login")
 
 router = APIRouter(prefix="/tokens", tags=["tokens"])
 
@@ -40,12 +54,56 @@ def make(
     return NewToken(**TokenAnswer.model_validate(row).model_dump(), token=token)
 
 
+@router.post("/munge", status_code=201, summary="Log in from a host of the cluster")
+async def log_in(request: Request, serving: Serving, content: Body) -> NewToken:
+    """Exchange a MUNGE credential for a token of an hour.
+
+    Send `Authorization: MUNGE CREDENTIAL`; its payload is the SHA-256 of the method, the
+    path and the body's SHA-256, a line each. It is good once.
+    """
+    doors: Doors = request.app.state.doors
+    source = source_of(request)
+    doors.check_failures(source)
+    try:
+        uid = await run_in_threadpool(_munge_uid, request, doors, content)
+    except UnauthenticatedError as error:
+        doors.failed(source)
+        logger.warning("login by MUNGE from %s refused: %s", source, error.what)
+        raise
+    return await run_in_threadpool(_logged_in, serving, uid, source)
+
+
 @router.get("", summary="List your tokens")
 def list_tokens(serving: Serving, asking: Asking) -> TokenList:
     """Return your tokens, never their values."""
     with serving.database.read() as session:
         rows = people.tokens_of(session, asking.user_id)
     return TokenList(tokens=[TokenAnswer.model_validate(row) for row in rows])
+
+
+def _munge_uid(request: Request, doors: Doors, content: bytes) -> int:
+    credential = auth_munge.credential_in(request.headers.get("authorization", ""))
+    payload = auth_munge.bound_to(request.method, request.url.path, content)
+    return auth_munge.uid_of(credential, payload, doors.munge_socket)
+
+
+def _logged_in(serving: Service, uid: int, source: str) -> NewToken:
+    asking = principal_of_uid(serving, uid)
+    token = auth.new_token()
+    now = datetime.now(UTC)
+    row = people.new_token(
+        secrets.token_hex(8),
+        asking.user_id,
+        auth.digest(token),
+        "login by MUNGE",
+        now,
+        now + timedelta(seconds=auth.LOGIN_SECONDS),
+        asking.scopes,
+    )
+    with serving.database.write() as session:
+        people.add_token(session, row)
+        audit.add(session, Entry(asking.name, source, "login.munge", row.id), now)
+    return NewToken(**TokenAnswer.model_validate(row).model_dump(), token=token)
 
 
 @router.delete("/{token_id}", status_code=204, summary="Revoke a token")

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hpcplat import eventlog
+from hpcplat.allocation import RankPlacement, rank_placement
 from hpcplat.datasets.store import locate
+from hpcplat.errors import NotFoundError
+from hpcplat.eventlog import RunEvent
 from storage import staging
 from storage.cli.options import Root, Version
-from storage.cli.progress import shown
+from storage.cli.progress import Update, shown
 
 Local = Annotated[
     Path | None,
@@ -20,6 +27,8 @@ Local = Annotated[
 ]
 Size = Annotated[float, typer.Option(min=0, help="GiB that staged versions may take.")]
 Days = Annotated[float, typer.Option(min=0, help="Days since the last use.")]
+
+_EVERY = 10.0  # seconds between events of a job
 
 
 def stage(
@@ -30,22 +39,62 @@ def stage(
     days: Days = 14,
     threads: Annotated[int, typer.Option(min=1)] = os.cpu_count() or 1,
 ) -> None:
-    """Copy a version to this node's disk, every byte checked; print its folder."""
+    """Copy a version to this node's disk, every byte checked; print its folder.
+
+    All ranks of a node may call it: one copies, the others wait. Inside a job of
+    hpcplat the progress goes to the job's events.
+    """
     limits = staging.Limits(int(size * 2**30), days * 86_400)
-    with shown(f"stage {version}") as progress:
-        found = staging.stage(
-            locate(version, root), _local(local), limits, threads, progress
-        )
+    source = locate(version, root)
+    with shown(f"stage {version}") as bar, _told(version) as tell:
+        found = staging.stage(source, _local(local), limits, threads, _both(bar, tell))
     print(found)
 
 
 def evict(local: Local = None, size: Size = 500, days: Days = 14) -> None:
     """Remove staged versions that are old, or the oldest if they take too much."""
     limits = staging.Limits(int(size * 2**30), days * 86_400)
-    removed = staging.evict(_local(local), limits)
-    for digest in removed:
+    for digest in staging.evict(_local(local), limits):
         print(digest)
 
 
 def _local(given: Path | None) -> Path:
     return given or Path(tempfile.gettempdir()) / f"hpcplat-staged-{os.getuid()}"
+
+
+def _both(first: Update, second: Update) -> Update:
+    def update(done: int, total: int) -> None:
+        first(done, total)
+        second(done, total)
+
+    return update
+
+
+@contextmanager
+def _told(version: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that writes progress to the job's events, if this is a job."""
+    try:
+        place = rank_placement()
+    except NotFoundError:
+        yield lambda done, total: None
+        return
+    yield _Events(version, place)
+
+
+class _Events:
+    def __init__(self, version: str, place: RankPlacement) -> None:
+        self._version = version
+        self._place = place
+        self._last = time.monotonic()
+        self._node = os.uname().nodename
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done < total and now - self._last < _EVERY:
+            return
+        self._last = now
+        share = 100 * done // max(total, 1)
+        details = {"bytes": done, "of": total, "node": self._node}
+        what = f"{self._version} is staged on {self._node} to {share} %"
+        event = RunEvent("data-staged", what, self._place.attempt, details=details)
+        eventlog.append(self._place.run_folder.events, event)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -79,6 +82,8 @@ def test_asked_then_told_then_forgotten(site: Site, tmp_path: Path) -> None:
     assert [r["key"] for r in spool.records()] == [KEY]
     story.accepted(Accepted(7, ""))
     story.ended(0)
+    assert not spool.is_empty()
+    story.report()
     assert [path for path, _ in site.told] == [
         "/api/v1/sbatch/announce",
         "/api/v1/sbatch",
@@ -104,6 +109,7 @@ def test_a_service_in_trouble_never_keeps_a_job_waiting(
     assert "submitted, and tracked later" in story.announced()
     story.accepted(Accepted(7, ""))
     story.ended(0)
+    story.report()
     assert [r["job_id"] for r in spool.records()] == [7]
 
 
@@ -164,3 +170,19 @@ def test_a_torn_record_harms_nobody(tmp_path: Path) -> None:
     told = Told()
     delivery.deliver(told, spool)  # type: ignore[arg-type]
     assert told.calls == []
+
+
+def test_work_in_the_background_holds_nothing_of_ours(tmp_path: Path) -> None:
+    """A shell that reads the output to its end does not wait for the work."""
+    code = (
+        "import time; from hpcplat.dropin.detached import run_detached\n"
+        f"run_detached(lambda: (time.sleep(1), open({str(tmp_path / 'x')!r}, 'w')))\n"
+        "print('out')"
+    )
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout == b"out\n"
+    assert not (tmp_path / "x").exists()
+    while not (tmp_path / "x").exists():
+        assert time.monotonic() - start < 60
+        time.sleep(0.05)
