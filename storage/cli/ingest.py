@@ -44,7 +44,7 @@ def ingest(  # noqa: PLR0913 (one for each option of the command)
     context: typer.Context,
     name: Annotated[str, typer.Option(help="Name of the dataset.")],
     more: Annotated[
-        Sources, typer.Argument(metavar="[SOURCE]…", help="More sources.")
+        Sources, typer.Argument(metavar="SOURCE", help="More sources.")
     ] = None,
     text: Annotated[
         Sources,
@@ -105,7 +105,7 @@ def ingest(  # noqa: PLR0913 (one for each option of the command)
         bool, typer.Option("--append", help="Add to the latest version.")
     ] = False,
     tag: Annotated[Sources, typer.Option(help="Tag the version.")] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Side by side.")] = _CPUS,
+    processes: Annotated[int, typer.Option(min=1, show_default="one a core")] = _CPUS,
     nodes: Annotated[int, typer.Option(min=0, help="As a job on so many nodes.")] = 0,
     partition: Annotated[str, typer.Option(help="Of the job.")] = "",
     as_rank: Annotated[bool, typer.Option("--as-rank", hidden=True)] = False,

@@ -19,9 +19,9 @@ from storage.cli.progress import shown
 def verify(
     version: Annotated[str, typer.Argument(help="A dataset's version, or a folder.")],
     root: Root = None,
-    threads: Annotated[int, typer.Option(min=1, help="Files at once.")] = (
-        os.cpu_count() or 1
-    ),
+    threads: Annotated[
+        int, typer.Option(min=1, help="Files at once.", show_default="one a core")
+    ] = (os.cpu_count() or 1),
 ) -> None:
     """Read every byte of a version and compare it with what was written."""
     folder = locate(version, root)

@@ -37,7 +37,9 @@ def stage(
     local: Local = None,
     size: Size = 500,
     days: Days = 14,
-    threads: Annotated[int, typer.Option(min=1)] = os.cpu_count() or 1,
+    threads: Annotated[int, typer.Option(min=1, show_default="one a core")] = (
+        os.cpu_count() or 1
+    ),
 ) -> None:
     """Copy a version to this node's disk, every byte checked; print its folder.
 
