@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import numpy.ma  # noqa: F401 - as the datasets below
 import torch
 
-import launchers.megatron.run
+import launchers.megatron.__main__
+from hpcplat.datasets import (  # loaded at their first use: a rank must not wait for it
+    Cursor,
+    TokenWindows,
+    array,
+    codecs,
+    resident,
+    version,
+)
 
-__all__ = ["launchers"]
+__all__ = [
+    "Cursor",
+    "TokenWindows",
+    "array",
+    "codecs",
+    "launchers",
+    "resident",
+    "version",
+]
 
 
 def _build_an_optimizer() -> None:

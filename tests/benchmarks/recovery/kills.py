@@ -146,7 +146,7 @@ def _job(
         times.append(again.details["at"] - killed)
     usual = [e.details["usual"] for e in _events(folder, EventKind.RECOVERING)]
     cluster.run("scancel", job)
-    failures = ledger(eventlog.read_all(folder.events)[0]).failures
+    failures = ledger(eventlog.read_all(folder.events)[0], time.time()).failures
     return list(zip(times, usual, failures, strict=True))
 
 
