@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, or_
-from sqlmodel import Session, col, select
+from sqlalchemy import ColumnElement, and_, bindparam, func, insert, or_
+from sqlalchemy.orm import defer
+from sqlmodel import Session, SQLModel, col, select
 from sqlmodel.sql.expression import Select
 
 from hpcplat.errors import NotFoundError
 from server.ids import submission_key
-from server.queries import events
 from server.states import FINAL, Sending, State
 from server.tables import Attempt, Job, Submission, User
 from server.tables import Workspace as WorkspaceTable
 
 _HELD = "held jobs"
+# Built once: to build a statement, or an object for a row, costs more than to run it.
+_NEW_JOB = insert(SQLModel.metadata.tables["job"])
+_NEW_EVENT = insert(SQLModel.metadata.tables["event"])
+_NEW_SUBMISSION = insert(SQLModel.metadata.tables["submission"])
+
+
+def _defaults(table: type[SQLModel]) -> dict[str, Any]:
+    """Return what the columns hold where a row says nothing."""
+    fields = table.model_fields.items()
+    return {
+        name: field.default
+        for name, field in fields
+        if not field.is_required() and name != "id"
+    }
+
+
+_JOB_DEFAULTS = _defaults(Job)
+_SUBMISSION_DEFAULTS = _defaults(Submission)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +58,11 @@ class NewJob:
     tasks: int
     offsets: tuple[int, ...]  # of the parts of an array; (0,) for a plain job
     idempotency_key: str | None = None
+
+
+_OF_NEW_JOB = [
+    field.name for field in fields(NewJob) if field.name not in {"spec", "offsets"}
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,55 +96,64 @@ class Named:
 
 
 def create(session: Session, asked: Sequence[NewJob], now: datetime) -> None:
-    """Write jobs, their submissions and first events."""
-    rows = [_row(new, now) for new in asked]
-    first = [events.made(row, "created", "The job was accepted.", now) for row in rows]
-    session.add_all(rows)
-    session.flush()  # what refers to a job must come after it
-    session.add_all(first)
-    for row, new in zip(rows, asked, strict=True):
-        add_submissions(session, row, 1, new.offsets)
+    """Write jobs, their submissions and first events; by three statements in all."""
+    if not asked:
+        return
+    connection = session.connection()
+    connection.execute(_NEW_JOB, [_row(new, now) for new in asked])
+    connection.execute(_NEW_EVENT, [_first_event(new.id, now) for new in asked])
+    queued = [
+        _submission_row(new.id, new.cluster, 1, part, offset)
+        for new in asked
+        for part, offset in enumerate(new.offsets)
+    ]
+    if queued:
+        connection.execute(_NEW_SUBMISSION, queued)
 
 
-def _row(new: NewJob, now: datetime) -> Job:
-    return Job(
-        id=new.id,
-        cluster=new.cluster,
-        workspace_id=new.workspace_id,
-        user_id=new.user_id,
-        name=new.name,
-        kind=new.kind,
-        state=State.QUEUED,
-        reason="",
-        spec=dict(new.spec),
-        spec_digest=new.spec_digest,
-        idempotency_key=new.idempotency_key,
-        folder=new.folder,
-        partition=new.partition,
-        nodes=new.nodes,
-        gpus=new.gpus,
-        tasks=new.tasks,
-        created_at=now,
-        updated_at=now,
-    )
+def _row(new: NewJob, now: datetime) -> dict[str, Any]:
+    fields = {name: getattr(new, name) for name in _OF_NEW_JOB}
+    own = {"spec": dict(new.spec), "state": State.QUEUED, "events": 1}
+    return {**_JOB_DEFAULTS, **fields, **own, "created_at": now, "updated_at": now}
+
+
+def _first_event(job_id: str, now: datetime) -> dict[str, Any]:
+    return {
+        "job_id": job_id,
+        "number": 1,
+        "at": now,
+        "kind": "created",
+        "state": State.QUEUED,
+        "reason": "The job was accepted.",
+        "data": {},
+    }
+
+
+def _submission_row(
+    job_id: str, cluster: str, number: int, part: int, offset: int
+) -> dict[str, Any]:
+    return {
+        **_SUBMISSION_DEFAULTS,
+        "job_id": job_id,
+        "cluster": cluster,
+        "round": number,
+        "part": part,
+        "offset": offset,
+        "key": submission_key(job_id, number, part),
+        "state": Sending.QUEUED,
+    }
 
 
 def add_submissions(
     session: Session, job: Job, number: int, offsets: Sequence[int]
 ) -> None:
     """Queue a round of submissions for a job."""
-    session.add_all(
-        Submission(
-            job_id=job.id,
-            cluster=job.cluster,
-            round=number,
-            part=part,
-            offset=offset,
-            key=submission_key(job.id, number, part),
-            state=Sending.QUEUED,
-        )
+    rows = [
+        _submission_row(job.id, job.cluster, number, part, offset)
         for part, offset in enumerate(offsets)
-    )
+    ]
+    session.flush()
+    session.connection().execute(_NEW_SUBMISSION, rows)
 
 
 def by_id(session: Session, job_id: str) -> Job | None:
@@ -141,8 +173,8 @@ def find(session: Session, scope: Scope, reference: str) -> Named:
 
     Raises NotFoundError, also for a job that is somebody else's.
     """
-    exact = session.exec(_named(scope).where(col(Job.id) == reference)).one_or_none()
-    if exact is not None:
+    exact = session.exec(_BY_ID, params={"reference": reference}).one_or_none()
+    if exact is not None and _sees(scope, exact[0]):
         return Named(*exact)
     rows = _beginning_with(session, scope, reference)
     if len(rows) == 1:
@@ -152,6 +184,12 @@ def find(session: Session, scope: Scope, reference: str) -> Named:
             f"{reference} is the beginning of several jobs.", "Give more of the id."
         )
     raise NotFoundError(f"There is no job {reference}.", "List yours: hpcplat jobs.")
+
+
+def _sees(scope: Scope, job: Job) -> bool:
+    if scope.everything or job.user_id == scope.user_id:
+        return True
+    return job.workspace_id in scope.workspaces
 
 
 def find_by_id_or_name(session: Session, scope: Scope, reference: str) -> Named:
@@ -191,6 +229,8 @@ def listed(
     query = _named(scope).where(*_conditions(filters))
     if before is not None:
         query = query.where(col(Job.id) < before)
+    # The spec is the largest part of a row, and no listing shows it.
+    query = query.options(defer(Job.spec, raiseload=True))  # type: ignore[arg-type]
     rows = session.exec(query.order_by(col(Job.id).desc()).limit(limit)).all()
     return [Named(*row) for row in rows]
 
@@ -243,13 +283,16 @@ def live_count(session: Session) -> int:
     return session.exec(select(func.count()).where(col(Job.state).not_in(FINAL))).one()
 
 
+_NAMED = (
+    select(Job, WorkspaceTable.name, User.name)
+    .join(WorkspaceTable, col(WorkspaceTable.id) == col(Job.workspace_id))
+    .join(User, col(User.id) == col(Job.user_id))
+)
+_BY_ID = _NAMED.where(col(Job.id) == bindparam("reference"))
+
+
 def _named(scope: Scope) -> Select[Job, str, str]:
-    query = (
-        select(Job, WorkspaceTable.name, User.name)
-        .join(WorkspaceTable, col(WorkspaceTable.id) == col(Job.workspace_id))
-        .join(User, col(User.id) == col(Job.user_id))
-    )
-    return query if scope.everything else query.where(_visible(scope))
+    return _NAMED if scope.everything else _NAMED.where(_visible(scope))
 
 
 def _visible(scope: Scope) -> ColumnElement[bool]:

@@ -181,11 +181,17 @@ def list_jobs(  # noqa: PLR0913 - the query's fields
 
 
 @router.get("/{job_id}", summary="See a job")
-def see(serving: Serving, seeing: Seeing, job_id: JobId) -> JobDetails:
+async def see(serving: Serving, seeing: Seeing, job_id: JobId) -> JobDetails:
     """Return a job with its spec."""
-    serving.refresh()
-    with serving.database.read() as session:
-        return actions.job_details(jobs.find(session, seeing, job_id))
+
+    def look() -> JobDetails:
+        serving.refresh()
+        with serving.database.read() as session:
+            return actions.job_details(jobs.find(session, seeing, job_id))
+
+    # What is asked most. SQLite answers sooner than another thread could begin to.
+    is_quick = serving.is_running and serving.database.is_sqlite
+    return look() if is_quick else await run_in_threadpool(look)
 
 
 @router.post("/{job_id}/cancel", status_code=202, summary="Cancel a job")
