@@ -38,7 +38,6 @@ async def principal(request: Request, serving: Serving) -> Principal:
     """
     doors: Doors = request.app.state.doors
     source = source_of(request)
-    doors.check_failures(source)
     try:
         found = await _identified(request, serving, doors)
     except UnauthenticatedError:

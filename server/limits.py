@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.metrics import Metrics
 
+_Header = tuple[bytes, bytes]
 HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"frame-ancestors 'self'"),
 )
+PRIVATE: Final = (b"cache-control", b"no-store")  # answers of the API are of one person
+
+
+def _added(path: str, headers: Iterable[tuple[bytes, bytes]]) -> list[_Header]:
+    """Return the headers with ours, none of them twice."""
+    there = {name.lower() for name, _ in headers}
+    ours = (*HEADERS, PRIVATE) if path.startswith("/api/") else HEADERS
+    return [*headers, *(each for each in ours if each[0] not in there)]
 
 
 class Observed:
@@ -34,7 +45,8 @@ class Observed:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = str(message["status"])
-                message = {**message, "headers": [*message["headers"], *HEADERS]}
+                headers = _added(scope["path"], list(message["headers"]))
+                message = {**message, "headers": headers}
             await send(message)
 
         try:

@@ -63,7 +63,6 @@ async def log_in(request: Request, serving: Serving, content: Body) -> NewToken:
     """
     doors: Doors = request.app.state.doors
     source = source_of(request)
-    doors.check_failures(source)
     try:
         uid = await run_in_threadpool(_munge_uid, request, doors, content)
     except UnauthenticatedError as error:

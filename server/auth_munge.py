@@ -1,0 +1,80 @@
+"""MUNGE credentials: who asks on the cluster's hosts, without any password.
+
+A credential is bound to one request: its payload is the digest of the method, the
+path and the body. munged itself refuses one that is too old or comes a second time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Final
+
+from hpcplat import processes
+from hpcplat.errors import UnavailableError
+from server.auth import UnauthenticatedError, same_digest
+
+SCHEME: Final = "munge"
+LONGEST: Final = 4096  # bytes of a credential
+TIMEOUT: Final = 5.0
+_CREDENTIAL: Final = re.compile(r"MUNGE:[A-Za-z0-9+/=]+:", re.ASCII)
+_STATUS: Final = re.compile(r"^STATUS:\s+.*\((?P<code>[0-9]+)\)\s*$", re.MULTILINE)
+_UID: Final = re.compile(r"^UID:\s+(?:.*\()?(?P<uid>[0-9]+)\)?\s*$", re.MULTILINE)
+
+
+def bound_to(method: str, path: str, body: bytes) -> str:
+    """Return the payload of a credential that is good for this one request."""
+    digest = hashlib.sha256(body).hexdigest()
+    return hashlib.sha256(f"{method}\n{path}\n{digest}".encode()).hexdigest()
+
+
+def argv_encode(payload: str, socket: Path | None) -> list[str]:
+    """Return the arguments that make a credential."""
+    where = [f"--socket={socket}"] if socket else []
+    return ["munge", *where, f"--string={payload}", "--ttl=60"]
+
+
+def argv_decode(socket: Path | None) -> list[str]:
+    """Return the arguments that read a credential from the standard input."""
+    where = [f"--socket={socket}"] if socket else []
+    return ["unmunge", *where, "--numeric", "--keys=STATUS,UID"]
+
+
+def uid_of(credential: str, payload: str, socket: Path | None) -> int:
+    """Return whose credential it is; UnauthenticatedError if it is not for this.
+
+    One that munged has seen before, or that is too old, is refused by munged.
+    """
+    if len(credential) > LONGEST or not _CREDENTIAL.fullmatch(credential):
+        raise _refused("it is none")
+    done = processes.run(argv_decode(socket), timeout=TIMEOUT, stdin=credential)
+    status = _STATUS.search(done.stdout)
+    if status is None:
+        raise UnavailableError(
+            f"munged does not answer ({done.complaint()}).", "See that it runs."
+        )
+    if status["code"] != "0" or not done.ok:
+        raise _refused(done.complaint() if done.stderr else status[0].strip())
+    head, _, content = done.stdout.partition("\n\n")
+    uid = _UID.search(head)
+    if uid is None or not same_digest(content, payload):
+        raise _refused("it is for another request")
+    return int(uid["uid"])
+
+
+def credential_in(header: str) -> str:
+    """Return the credential of an Authorization header."""
+    scheme, _, credential = header.partition(" ")
+    if scheme.lower() != SCHEME:
+        raise UnauthenticatedError(
+            "The Authorization header holds no MUNGE credential.",
+            "Send Authorization: MUNGE CREDENTIAL.",
+        )
+    return credential.strip()
+
+
+def _refused(why: str) -> UnauthenticatedError:
+    return UnauthenticatedError(
+        f"The MUNGE credential is not taken: {why}.", "Make a new one for this request."
+    )

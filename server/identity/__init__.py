@@ -1,0 +1,1 @@
+"""Submitting as the person who asked: directly, through sudo, or through slurmrestd."""

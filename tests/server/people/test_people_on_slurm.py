@@ -1,0 +1,182 @@
+"""Workspaces and quotas on a real Slurm, with real Unix users in two accounts."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from hpcplat.cluster import Cluster
+from hpcplat.embedding import EmbeddedTransport
+from hpcplat.slurm.commandline import CommandLine
+from server.app import create_app
+from server.database import Database
+from server.service import Service
+from tests.server.people.conftest import Seen
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+Client = Callable[[str], httpx.Client]
+
+
+@pytest.fixture
+def site(
+    cluster: Cluster, unix_users: tuple[str, ...], sqlite: Database, tmp_path: Path
+) -> Iterator[Client]:
+    """The service on the cluster, its workspaces adopted; as each person sees it."""
+    scheduler = CommandLine(cluster.folder.slurm_conf, environ=dict(os.environ))
+    service = Service(sqlite, scheduler, runs=str(tmp_path / "runs"))
+    transport = EmbeddedTransport(create_app(service, threads=False), 0)
+
+    def as_user(name: str) -> httpx.Client:
+        seen = Seen(transport, pwd.getpwnam(name).pw_uid)
+        return httpx.Client(base_url="http://t/api/v1", transport=seen, timeout=60)
+
+    answer = as_user("root").post("/admin/sync", params={"adopt": True})
+    assert answer.status_code == 200, answer.text
+    yield as_user
+    transport.close()
+    for account in ("nlp", "vision"):
+        cluster.run(
+            *("sacctmgr", "-i", "modify", "account", account, "set"),
+            *("GrpTRES=gres/gpu=-1", "GrpJobs=-1", "MaxWall=-1", "Fairshare=1"),
+        )
+    end_jobs(cluster, unix_users)
+
+
+def end_jobs(cluster: Cluster, users: tuple[str, ...]) -> None:
+    """End what the users have in the queue: a user with a process stays for ever."""
+    for user in users:
+        cluster.run("scancel", "--full", f"--user={user}")
+    for _ in range(100):
+        if not cluster.run("squeue", "-h", f"--user={','.join(users)}").stdout:
+            return
+        time.sleep(0.2)
+
+
+def job(gpus: int, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
+    asked = {"nodes": 1, "gpus_per_node": gpus, "time": "5m", "memory": "100M"}
+    return {
+        "spec": {
+            "name": "q",
+            "command": ["sleep", "60"],
+            "resources": {**asked, **changes},
+        }
+    }
+
+
+def sbatch_as(cluster: Cluster, user: str, *options: str) -> str:
+    done = cluster.run(
+        *(
+            "sbatch",
+            "--parsable",
+            f"--uid={user}",
+            "--chdir=/tmp",
+            "--output=/dev/null",
+        ),
+        *("--mem=100M", *options, "--wrap=sleep 60"),
+    )
+    assert done.ok, done.stderr
+    return done.stdout.strip()
+
+
+def reason_of(cluster: Cluster, job_id: str, wanted: str) -> str:
+    reason = ""
+    for _ in range(100):
+        reason = cluster.run("squeue", "-h", "-j", job_id, "-o", "%r").stdout.strip()
+        if reason == wanted:
+            break
+        time.sleep(0.2)
+    return reason
+
+
+def owner_of(cluster: Cluster, job_id: int) -> list[str]:
+    for _ in range(50):
+        words = cluster.run(
+            *("sacct", "-n", "-X", "-P", "-j", str(job_id), "-o", "User,Account")
+        ).stdout.strip()
+        if words:
+            return words.split("|")
+        time.sleep(0.2)
+    return []
+
+
+def test_what_a_site_has_is_adopted_and_agrees(site: Client) -> None:
+    names = {w["name"] for w in site("root").get("/workspaces").json()["workspaces"]}
+    assert {"lab", "nlp", "vision"} <= names
+    members = site("root").get("/workspaces/nlp").json()["members"]
+    assert members == [{"user": "alice", "role": "developer"}]
+    again = site("root").post("/admin/sync").json()
+    assert again["differences"] == []
+    assert site("bob").get("/workspaces/nlp").status_code == 404
+    assert site("bob").post("/admin/sync").status_code == 403
+
+
+def test_a_quota_holds_in_slurm_itself_and_in_admission(
+    site: Client, cluster: Cluster
+) -> None:
+    root = site("root")
+    put = root.put("/workspaces/nlp/quota", json={"limits": {"gpus": "2"}})
+    assert put.status_code == 200, put.text
+    # Against plain sbatch, which knows nothing of us.
+    over = sbatch_as(cluster, "alice", "--account=nlp", "--gres=gpu:h100:4")
+    assert reason_of(cluster, over, "AssocGrpGRES") == "AssocGrpGRES"
+    cluster.run("scancel", over)
+    # Through us: refused before it waits, with whose limit it is.
+    refused = site("alice").post("/jobs", json=job(4))
+    assert refused.status_code == 422
+    [error] = refused.json()["errors"]
+    assert "account nlp may have 2 GPUs (GrpTRES)" in error["detail"]
+    assert error["remedy"] == "Ask for 1 node with 2 GPUs."
+    taken = site("alice").post("/jobs", json=job(2), params={"wait": 30})
+    assert taken.status_code == 201, taken.text
+    assert taken.json()["workspace"] == "nlp"
+    assert owner_of(cluster, taken.json()["slurm_job_id"]) == ["alice", "nlp"]
+    # Another team's is its own.
+    bobs = site("bob").post("/jobs", json=job(4), params={"dry_run": True})
+    assert bobs.status_code == 200, bobs.text
+    assert bobs.json()["outlook"]["waits_for"] == []
+
+
+def test_drift_is_told_both_ways_and_mended_when_told(
+    site: Client, cluster: Cluster
+) -> None:
+    root = site("root")
+    root.put("/workspaces/vision/quota", json={"limits": {"running_jobs": "3"}})
+    change = ("sacctmgr", "-i", "modify", "account", "vision", "set", "GrpJobs=7")
+    assert cluster.run(*change).ok
+    [found] = root.post("/admin/sync").json()["differences"]
+    assert (found["ours"], found["slurms"]) == ("3", "7")
+    assert found["command"].endswith("set GrpJobs=3")
+    [still] = root.post("/admin/sync").json()["differences"]
+    assert still == found  # dry unless told
+    mended = root.post("/admin/sync", params={"write": True}).json()
+    assert mended["left"] == []
+    assert root.post("/admin/sync").json()["differences"] == []
+
+
+def test_what_was_used_is_reported(site: Client, cluster: Cluster) -> None:
+    since = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
+    ran = sbatch_as(cluster, "alice", "--account=nlp", "--gres=gpu:h100:1")
+    for _ in range(100):
+        if cluster.run("squeue", "-h", "-j", ran, "-o", "%t").stdout.strip() == "R":
+            break
+        time.sleep(0.2)
+    used: dict[tuple[str, str], float] = {}
+    for _ in range(50):  # accounting lags
+        rows = site("root").get("/usage", params={"since": since}).json()["rows"]
+        used = {(row["workspace"], row["user"]): row["gpu_hours"] for row in rows}
+        if ("nlp", "alice") in used:
+            break
+        time.sleep(0.2)
+    assert used["nlp", "alice"] > 0
+    others = site("bob").get("/usage", params={"since": since}).json()["rows"]
+    assert [row for row in others if row["user"] != "bob"] == []
+    cluster.run("scancel", ran)
