@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Final
@@ -14,11 +14,13 @@ import anyio
 from fastapi import FastAPI
 
 from hpcplat.settings import Settings, own_environment
+from server import mlflow
 from server.aimui import codes, proxy
 from server.aimui.proxy import AimGate
 from server.aimui.sessions import Sessions
 from server.aimui.tracking import Tracking
 from server.auth import Principal
+from server.collector.mlflow_runs import MLFLOW
 from server.database import Database
 from server.queries import memberships, people
 
@@ -45,7 +47,9 @@ def tracked(app: FastAPI, settings: Settings, database: Database) -> Iterator[No
     )
     add_routes(app, gate)
     app.include_router(codes.router, prefix="/api/v1")
-    with running(tracking, gate):
+    app.include_router(mlflow.router)
+    app.state.mlflow = mlflow.MlflowSite(settings.data / MLFLOW)
+    with running(tracking, gate), closing(app.state.mlflow):
         yield
 
 

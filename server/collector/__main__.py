@@ -14,6 +14,7 @@ from hpcplat.errors import ExitCode, HpcplatError
 from hpcplat.settings import read_settings
 from server.collector.catalogue import Catalogue, DatabaseCatalogue, FolderCatalogue
 from server.collector.collector import Collector
+from server.collector.mlflow_runs import MLFLOW, MlflowCatalogue, Several
 from server.database import Database
 
 
@@ -56,7 +57,9 @@ def _catalogue(options: argparse.Namespace) -> Catalogue:
     if options.folders:
         return FolderCatalogue(options.folders)
     # By the environment: a database's password is not for the list of processes.
-    return DatabaseCatalogue(Database(read_settings().database))
+    settings = read_settings()
+    jobs = DatabaseCatalogue(Database(settings.database))
+    return Several(jobs, MlflowCatalogue(settings.data / MLFLOW))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
+import errno
 import logging
 import math
 import multiprocessing
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from hpcplat.tracking import Distribution, Image, MetricsWriter
+from hpcplat.tracking import Distribution, Image, MetricsWriter, appender
 from hpcplat.tracking import writer as writer_module
 from hpcplat.tracking.layout import media_folder, metrics_files
 from hpcplat.tracking.record import (
@@ -236,3 +239,47 @@ def test_what_is_logged_after_the_end_is_not_lost(tmp_path: Path) -> None:
         assert writer.flush()
     steps = [record.step for record in records(tmp_path) if isinstance(record, Numbers)]
     assert steps == [0, 1, 2]
+
+
+def test_a_disk_that_was_full_for_a_while_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appender, "RETRY_SECONDS", 0.01)
+    chance = random.Random(4)
+    write = os.write
+
+    def scarce(handle: int, data: bytes) -> int:
+        if chance.random() < 0.5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(handle, bytes(data)[: chance.randint(1, 40)])
+
+    monkeypatch.setattr(os, "write", scarce)
+    writer = MetricsWriter(tmp_path)
+    for step in range(200):
+        writer.log({"loss": step}, step=step)
+    assert writer.flush(60)
+    monkeypatch.undo()
+    writer.close()
+    steps = [record.step for record in records(tmp_path) if isinstance(record, Numbers)]
+    assert steps == list(range(200))
+    assert writer.lost == 0
+
+
+def test_a_file_system_that_hangs_holds_no_step_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = threading.Event()
+    write = os.write
+
+    def hanging(handle: int, data: bytes) -> int:
+        hangs.wait(60)
+        return write(handle, data)
+
+    monkeypatch.setattr(os, "write", hanging)
+    writer = MetricsWriter(tmp_path)
+    for step in range(1000):
+        writer.log({"loss": step}, step=step)
+    assert not writer.flush(0.05)
+    writer.close(timeout=0.05)
+    hangs.set()
+    assert writer.lost == 0
