@@ -232,6 +232,7 @@ class Event(SQLModel, table=True):
     """One change of a job, in words; never altered. Numbered within the job."""
 
     __tablename__ = "event"
+    __table_args__ = (Index("ix_event_kind", "kind", "at"),)
 
     job_id: str = Field(foreign_key="job.id", primary_key=True, max_length=16)
     number: int = Field(primary_key=True)
