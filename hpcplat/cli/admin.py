@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from typing import Annotated, Final
 
 import typer
 
 from hpcplat.cli.session import AsJson, print_json, service
 from hpcplat.cli.tables import Column, shown
+from hpcplat.errors import UnavailableError
 
 app = typer.Typer(help="What administrators of the site do.", no_args_is_help=True)
 
@@ -48,3 +50,20 @@ def sync(
         print(f"{len(found) - len(left)} of {len(found)} differences are gone.")
     elif not found:
         print("Workspaces and Slurm's accounts agree.")
+
+
+@app.command()
+def sudoers(
+    *,
+    service_user: Annotated[str, typer.Option(help="Whom the service runs as.")],
+    group: Annotated[str, typer.Option(help="The Unix group of the people.")],
+) -> None:
+    """Print the sudoers file of a site that submits through sudo; writes nothing."""
+    for point in entry_points(group="hpcplat.app", name="sudoers"):
+        rules, source, program = point.load()(service_user, group)
+        print(f"# install -D -m 0755 -o root {source} {program}")
+        print(rules, end="")
+        return
+    raise UnavailableError(
+        "The service is not installed here.", "pip install 'hpcplat[server]'"
+    )

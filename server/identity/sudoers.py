@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcplat.errors import InvalidError
+from server.identity import as_person
 
 PROGRAM: Final = Path("/usr/lib/hpcplat/as-person")
 SUDO: Final = "/usr/bin/sudo"
@@ -44,3 +45,8 @@ def argv(user: str, program: Path = PROGRAM) -> list[str]:
             f"Nobody can be {user!r} through sudo.", "Ask as an ordinary user."
         )
     return [SUDO, "-n", "-u", user, "--", str(program)]
+
+
+def for_site(service_user: str, group: str) -> tuple[str, Path, Path]:
+    """Return the file, where the program that it names is now, and where it goes."""
+    return sudoers(service_user, group), Path(as_person.__file__), PROGRAM
