@@ -283,3 +283,15 @@ def test_a_file_system_that_hangs_holds_no_step_up(
     writer.close(timeout=0.05)
     hangs.set()
     assert writer.lost == 0
+
+
+def test_a_clock_that_jumps_is_not_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = MetricsWriter(tmp_path)
+    writer.log({"loss": 1.0}, step=0)
+    monkeypatch.setattr(writer_module, "now", lambda: 0.0)
+    writer.log({"loss": 1.0}, step=1)
+    writer.close()
+    first, second = (r for r in records(tmp_path) if isinstance(r, Numbers))
+    assert 0 <= second.time - first.time < 60
