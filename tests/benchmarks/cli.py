@@ -32,11 +32,12 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="hpcplat-bench-"))
     folder.chmod(0o755)  # the users of the daemons must be able to enter it
     cluster = up(ClusterSpec(name=f"bench-{os.getpid()}", folder=folder / "c"))
+    env = {**os.environ, **cluster.environment(), "HPCPLAT_DATA": str(folder / "d")}
+    env = {k: v for k, v in env.items() if not k.startswith("HPCPLAT_URL")}
     try:
-        env = {**os.environ, **cluster.environment(), "HPCPLAT_DATA": str(folder / "d")}
-        env = {k: v for k, v in env.items() if not k.startswith("HPCPLAT_URL")}
         print(table(measured(env, folder)))
     finally:
+        subprocess.run([sys.executable, "-c", STOP], env=env, check=False)
         cluster.down()
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -65,6 +66,11 @@ def measured(env: Mapping[str, str], folder: Path) -> Iterator[Row]:
         yield "hpcplat sbatch, with a service", served, limit
 
 
+STOP = """
+from hpcplat.cli import resident
+from hpcplat.settings import read_settings
+resident.stop(read_settings())
+"""
 HPCPLAT = [str(Path(sys.executable).with_name("hpcplat"))]
 
 
