@@ -112,19 +112,32 @@ def _safety(folder: Path, user: str) -> dict[str, Any]:
 
 
 def _slurm(folder: Path, user: str, ports: list[int]) -> dict[str, Any]:
-    asked = subprocess.run(["/usr/sbin/slurmctld", "-V"], check=True, capture_output=True)
+    asked = subprocess.run(
+        ["/usr/sbin/slurmctld", "-V"], check=True, capture_output=True
+    )
     plain = parse_version(asked.stdout.decode()) < (24, 5)
     host = socket.gethostname().split(".")[0]
     nodes = [
         {
-            **{"name": name, "hostname": host, "address": "127.0.0.1", "port": port},
-            **{"cpus": 2, "memory_mib": 1024, "gres": "", "weight": 1, "features": []},
+            "name": name,
+            "hostname": host,
+            "address": "127.0.0.1",
+            "port": port,
+            "cpus": 2,
+            "memory_mib": 1024,
+            "gres": "",
+            "weight": 1,
+            "features": [],
         }
         for name, port in zip(("c1", "c2"), ports[2:], strict=True)
     ]
     partition = {
-        **{"name": "all", "nodes": ["c1", "c2"], "default": True, "options": {}},
-        **{"max_time": "1-00:00:00", "default_time": "00:10:00"},
+        "name": "all",
+        "nodes": ["c1", "c2"],
+        "default": True,
+        "options": {},
+        "max_time": "1-00:00:00",
+        "default_time": "00:10:00",
     }
     return {
         "slurm_cluster_name": "site",

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import ssl
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import yaml
 
 from hpcplat.cluster import Cluster
-from tests.ansible.site import Site
+from tests.ansible.site import Site, environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.slurm, pytest.mark.timeout(1800)]
 
@@ -29,9 +26,9 @@ def asked(site: Site, path: str, headers: Mapping[str, str]) -> tuple[int, Any]:
     context = ssl.create_default_context(cafile=site.variables["proxy_certificate"])
     context.check_hostname = False  # the name is the site's, not localhost
     url = f"https://127.0.0.1:{site.variables['proxy_port']}{path}"
-    request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - https
+    request = urllib.request.Request(url, headers=dict(headers))
     try:
-        with urllib.request.urlopen(request, context=context, timeout=30) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, context=context, timeout=30) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -150,19 +147,20 @@ def unit_of(site: Site) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_the_unit_leaves_the_rights_that_submission_needs(
-    site: Site, cluster: Cluster
+    site: Site, cluster: Cluster, unix_users: tuple[str, ...]
 ) -> None:
     names = unit_of(site)["CapabilityBoundingSet"].lower().split()
     kept = ",".join(f"+{name.removeprefix('cap_')}" for name in names)
     confined = ["setpriv", "--no-new-privs", f"--bounding-set=-all,{kept}"]
+    as_somebody = [f"--uid={unix_users[0]}", "--chdir=/tmp", "--output=/dev/null"]
     submitted = subprocess.run(
-        [*confined, "sbatch", "--parsable", "--uid=alice", "--chdir=/tmp", "--wait"],
-        input="#!/bin/sh\nid -un > /dev/null\n",
-        env=dict(cluster.environment),
+        [*confined, "sbatch", "--parsable", "--wait", *as_somebody],
+        input="#!/bin/sh\ntrue\n",
+        env=environment() | cluster.environment(),
         check=False,
         capture_output=True,
         text=True,
+        timeout=120,
     )
     assert submitted.returncode == 0, submitted.stderr
