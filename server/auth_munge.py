@@ -19,8 +19,15 @@ SCHEME: Final = "munge"
 LONGEST: Final = 4096  # bytes of a credential
 TIMEOUT: Final = 5.0
 _CREDENTIAL: Final = re.compile(r"MUNGE:[A-Za-z0-9+/=]+:", re.ASCII)
-_STATUS: Final = re.compile(r"^STATUS:\s+.*\((?P<code>[0-9]+)\)\s*$", re.MULTILINE)
-_UID: Final = re.compile(r"^UID:\s+(?:.*\()?(?P<uid>[0-9]+)\)?\s*$", re.MULTILINE)
+_UID: Final = re.compile(r"^UID:\s+(?P<uid>[0-9]+)$", re.MULTILINE)
+# munge.h: below these numbers munged itself failed, from here on the credential did.
+_FIRST_REFUSAL: Final = 8
+_REFUSALS: Final = {
+    15: "it is too old",
+    16: "it is from the future",
+    17: "it was replayed",
+    18: "it is for somebody else",
+}
 
 
 def bound_to(method: str, path: str, body: bytes) -> str:
@@ -49,13 +56,13 @@ def uid_of(credential: str, payload: str, socket: Path | None) -> int:
     if len(credential) > LONGEST or not _CREDENTIAL.fullmatch(credential):
         raise _refused("it is none")
     done = processes.run(argv_decode(socket), timeout=TIMEOUT, stdin=credential)
-    status = _STATUS.search(done.stdout)
-    if status is None:
+    if done.status >= _FIRST_REFUSAL:
+        raise _refused(_REFUSALS.get(done.status, "it can't be read"))
+    if not done.ok:
         raise UnavailableError(
-            f"munged does not answer ({done.complaint()}).", "See that it runs."
+            f"munged does not answer (unmunge ended with {done.status}).",
+            "See that it runs.",
         )
-    if status["code"] != "0" or not done.ok:
-        raise _refused(done.complaint() if done.stderr else status[0].strip())
     head, _, content = done.stdout.partition("\n\n")
     uid = _UID.search(head)
     if uid is None or not same_digest(content, payload):
