@@ -57,6 +57,7 @@ def render(
             sbatch_quoted(option) for option in options(spec, folder, policy, key, part)
         ],
         root=str(folder.root),
+        chosen=str(folder.chosen(key)),
         first_attempt=part.first_attempt,
         array=part.chunk is not None,
         offset=part.chunk.offset if part.chunk else 0,

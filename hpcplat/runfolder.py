@@ -84,6 +84,10 @@ class RunFolder:
         """The run folders of a job array's tasks."""
         return self.root / "tasks"
 
+    def chosen(self, key: str) -> Path:
+        """Which Slurm job is the one of this key, where there could be two."""
+        return self.root / f"chosen-{key}"
+
     def task(self, index: int) -> RunFolder:
         """Return the run folder of one task of a job array."""
         return RunFolder(self.tasks / str(index))

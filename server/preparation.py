@@ -105,6 +105,15 @@ def prepare(
     return Submission(script=script, folder=str(folder.root), user=user)
 
 
+def choose(folder: str, key: str, slurm_job_id: int, user: str | None) -> None:
+    """Write down which Slurm job is the one of a key that was sent more than once.
+
+    The batch script of any other ends as it begins: a late sbatch does no work twice.
+    """
+    run = RunFolder(Path(folder))
+    fill_folder(run, [RunFile(run.chosen(key), f"{slurm_job_id}\n")], user)
+
+
 @dataclass(frozen=True, slots=True)
 class Other:
     """A job that another one depends on."""

@@ -87,7 +87,12 @@ class Service:
         self.site = Site(scheduler)
         self.quotas = QuotaBook(self.site)
         self.submitter = Submitter(
-            database, self.site, self._prepare, self.times.pace, self.metrics
+            database,
+            self.site,
+            self._prepare,
+            self.times.pace,
+            self.metrics,
+            self.submits_as,
         )
         self.reconciler = Reconciler(
             database,

@@ -25,7 +25,7 @@ from hpcplat.slurm.scheduler import Submission as Script
 from hpcplat.slurm.scheduler import SubmissionDoubtError
 from server.database import Database
 from server.metrics import Metrics
-from server.preparation import NotYetError
+from server.preparation import NotYetError, choose
 from server.queries import submissions
 from server.queries.submissions import Work
 from server.site import Site
@@ -140,7 +140,9 @@ class Submitter:
         prepare: Prepare,
         pace: Pace,
         metrics: Metrics,
+        submits_as: Callable[[str], str | None] = lambda _user: None,
     ) -> None:
+        self.submits_as = submits_as
         self.database = database
         self.site = site
         self.prepare = prepare
@@ -187,19 +189,31 @@ class Submitter:
         """Note outcomes and claim the next work, in one transaction."""
         now = datetime.now(UTC)
         twins: list[int] = []
+        chosen: list[tuple[Work, int]] = []
         with self.database.write() as session:
             if done:
                 submissions.hold(session, [work for work, _ in done])
             for work, outcome in done:
                 noted = note(session, work, outcome, now, self.pace)
-                if not noted and isinstance(outcome, Taken):
-                    twins.append(outcome.slurm_job_id)
+                if isinstance(outcome, Taken):
+                    if not noted:
+                        twins.append(outcome.slurm_job_id)
+                    elif work.tries > 1:
+                        chosen.append((work, outcome.slurm_job_id))
             works = (
                 [] if self._stopping or not most else self._claim(session, now, most)
             )
         for twin in twins:
             self._remove_twin(twin)
+        for work, slurm_job_id in chosen:
+            self._choose(work, slurm_job_id)
         return works
+
+    def _choose(self, work: Work, slurm_job_id: int) -> None:
+        try:
+            choose(work.folder, work.key, slurm_job_id, self.submits_as(work.user))
+        except HpcplatError as error:  # a twin would still be seen, and cancelled
+            logger.warning("%s: %s", work.key, error)
 
     def _claim(self, session: Session, now: datetime, most: int) -> list[Work]:
         by = secrets.token_hex(8)

@@ -204,6 +204,20 @@ def test_what_slurm_refuses_is_told_in_its_words(api: Client) -> None:
         api.dry_run(spec("true", resources={"qos": "golden"}))
 
 
+def test_a_twin_of_the_chosen_job_does_no_work(api: Client, cluster: Cluster) -> None:
+    asked = spec("echo worked", sbatch={"begin": "now+7days"})
+    job = api.submit(asked, wait=60)
+    folder = Path(job["folder"])
+    key = f"hpc-{job['id']}-1-0"
+    (folder / f"chosen-{key}").write_text("999999\n")
+    number = job["slurm_job_id"]
+    assert cluster.run("scontrol", "update", f"jobid={number}", "StartTime=now").ok
+    assert await_state(api, job["id"])["state"] == "FAILED"
+    told = api.logs(job["id"], batch=True)
+    assert "Slurm job 999999 does this work; this one is its twin" in told
+    assert not (folder / "logs" / "attempt-1" / "rank-0.log").exists()
+
+
 def test_a_dead_node_is_an_attempt_that_failed_and_the_job_goes_on(
     fresh_cluster: Callable[..., Cluster], on: Callable[[Cluster], Client]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -32,7 +33,10 @@ def script(work: Work) -> Script:
 
 
 def queue(
-    database: Database, count: int = 1, offsets: tuple[int, ...] = (0,)
+    database: Database,
+    count: int = 1,
+    offsets: tuple[int, ...] = (0,),
+    folder: str = "/nowhere",
 ) -> list[str]:
     now = datetime.now(UTC)
     with database.write() as session:
@@ -48,7 +52,7 @@ def queue(
                 kind="command",
                 spec={},
                 spec_digest="",
-                folder="/nowhere",
+                folder=folder,
                 partition="gpu",
                 nodes=1,
                 gpus=0,
@@ -211,6 +215,21 @@ def test_a_second_job_for_the_same_key_is_cancelled(
     submitter.step([(work, Taken(56))])
     assert slurm.cancelled == ["56"]
     assert submission_of(database, job_id).slurm_job_id == 55
+
+
+def test_after_a_second_try_the_run_folder_says_which_job_is_the_one(
+    database: Database, submitter: Submitter, slurm: FakeSlurm, tmp_path: Path
+) -> None:
+    [first, second] = queue(database, 2, folder=str(tmp_path / "run"))
+    slurm.faults.append(raising(UnavailableError("Connection refused.")))
+    submitter.pace = Pace(retry=timedelta(0))
+    submitter.drain()
+    submitter.drain()
+    chosen = sorted((tmp_path / "run").glob("chosen-*"))
+    assert [path.name for path in chosen] == [f"chosen-hpc-{first}-1-0"]
+    row = submission_of(database, first)
+    assert chosen[0].read_text() == f"{row.slurm_job_id}\n"
+    assert job_of(database, second).state == State.PENDING  # its first try: no file
 
 
 def test_a_refused_part_cancels_the_others(
