@@ -55,9 +55,20 @@ def socket_path(settings: Settings) -> Path:
     """Return where the resident for these settings and this environment listens."""
     environ = own_environment()
     told = [version("hpcplat"), sys.prefix, settings.database, str(settings.runs)]
+    told.append(str(newest_code()))
     told += [environ.get(name, "") for name in _TELLING]
     name = hashlib.sha256("\0".join(told).encode()).hexdigest()[:12]
     return settings.data / f"resident-{name}.sock"
+
+
+def newest_code() -> float:
+    """Return when our newest source file was changed (Unix time).
+
+    Who works on the code must not be served by what it was before.
+    """
+    house = Path(__file__).parents[2]
+    parts = (house / "hpcplat", house / "server")
+    return max(path.stat().st_mtime for part in parts for path in part.rglob("*.py"))
 
 
 def answers(path: Path) -> bool:
