@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import aim
 import aimrocks
+import sqlalchemy.event
 import sqlalchemy.exc
 from aim.storage.structured.db import DB
 
@@ -113,6 +114,7 @@ class Repository:
         DB._pool.pop(str(self.folder / ".aim"), None)
         is_new = not (self.folder / ".aim" / "VERSION").exists()
         repository = aim.Repo.from_path(str(self.folder), init=is_new)
+        sqlalchemy.event.listen(repository.structured_db.engine, "connect", _hurry)
         repository.structured_db.find_run("none")  # says if the file is no database
         self._closed.mkdir(exist_ok=True)
         return repository
@@ -125,6 +127,11 @@ class Repository:
             for store in ("meta", "seqs"):
                 _move_aside(Path(self._repository.path) / store / "chunks" / key)
             return AimRun(self._repository, key, tracked.created)
+
+
+def _hurry(connection: Any, _: object) -> None:  # noqa: ANN401 - sqlite3's, by SQLAlchemy
+    """Let SQLite not wait for the disk: after a power cut all is collected again."""
+    connection.execute("PRAGMA synchronous = OFF")
 
 
 def _locked(path: Path) -> int:
