@@ -107,9 +107,11 @@ class MemoryCopies:
     ``every`` is the number of steps between copies. Without a keeper it does nothing.
     """
 
-    def __init__(self, keeper: str | None, rank: int, every: int) -> None:
+    def __init__(
+        self, keeper: str | None, rank: int, every: int, generation: int = 0
+    ) -> None:
         self.every = every
-        self._rank = rank
+        self._rank, self._generation = rank, generation
         self._wire: Wire | None = None
         self._slots: list[Memory] = []
         self._places: list[Place] = []
@@ -131,7 +133,9 @@ class MemoryCopies:
         for slot in self._slots:
             torch.frombuffer(slot.view, dtype=torch.uint8).zero_()  # touch each page
         files = [slot.file for slot in self._slots]
-        self._wire.send_files(files, rank=self._rank, size=size)
+        self._wire.send_files(
+            files, rank=self._rank, generation=self._generation, size=size
+        )
         answer = self._wire.receive()
         self.resume = EMPTY if answer is None else int(answer["resume"])
 

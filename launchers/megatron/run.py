@@ -56,7 +56,10 @@ def train(spec: JobSpec, place: RankPlacement) -> int:
     with joined(training, place) as coordinates:
         live = _live(training, coordinates, version)
         copies = MemoryCopies(
-            place.keeper, place.rank, spec.recovery.memory_copies_every
+            place.keeper,
+            place.rank,
+            spec.recovery.memory_copies_every,
+            place.generation,
         )
         origin = _origin(spec, training, place, version)
         loop = _loop(live, place, asked, origin, copies)

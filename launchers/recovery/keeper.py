@@ -52,6 +52,7 @@ class Keeper:
         self.copies = Copies()
         self._word = word
         self._orders = Orders()
+        self._ordered = threading.Condition()
         self._sending: queue.SimpleQueue[tuple[Copy, Wire]] = queue.SimpleQueue()
         self._ranks: list[threading.Thread] = []
 
@@ -73,13 +74,15 @@ class Keeper:
             int(rank): (address, port)
             for rank, (address, port) in order["sources"].items()
         }
-        self._orders = Orders(
-            order["generation"],
-            order["resume"],
-            (buddy[0], buddy[1]) if buddy else None,
-            sources,
-        )
         self.copies.keep_only(order["resume"], order["generation"])
+        with self._ordered:
+            self._orders = Orders(
+                order["generation"],
+                order["resume"],
+                (buddy[0], buddy[1]) if buddy else None,
+                sources,
+            )
+            self._ordered.notify_all()
 
     def _listing(self) -> list[tuple[int, int]]:
         """Say what is held, once all that dead ranks had told is taken note of."""
@@ -112,7 +115,7 @@ class Keeper:
             return
         rank, size = int(hello["rank"]), int(hello["size"])
         slots = [mapped(file, size) for file in wire.files]
-        orders = self._orders
+        orders = self._orders_of(int(hello["generation"]))
         wire.send(resume=orders.resume)
         while (message := wire.receive()) is not None:
             if message["kind"] == "want":
@@ -131,6 +134,14 @@ class Keeper:
                 )
                 self.copies.add(copy)
                 self._sending.put((copy, wire))
+
+    def _orders_of(self, generation: int) -> Orders:
+        """Return the orders for ranks of a generation: a rank may come before them."""
+        with self._ordered:
+            self._ordered.wait_for(
+                lambda: self._orders.generation >= generation, PATIENCE
+            )
+            return self._orders
 
     def _give(self, wire: Wire, rank: int) -> None:
         """Hand a rank the memory of its copy, fetched first if another node has it."""
