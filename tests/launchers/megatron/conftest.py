@@ -106,8 +106,11 @@ class Training:
 class Trainer:
     """Starts ranks and waits for them, at most four at a time."""
 
-    def __init__(self, warm: WarmProcess, dataset: str, root: Path) -> None:
+    def __init__(
+        self, warm: WarmProcess, dataset: str, root: Path, patience: float = PATIENCE
+    ) -> None:
         self.warm, self.dataset, self.root = warm, dataset, root
+        self.patience = patience
         self.attempts = 0
 
     def spec(self, world: int, changes: dict[str, Any]) -> dict[str, Any]:
@@ -163,7 +166,7 @@ class Trainer:
     def wait(self, folder: Path, pids: list[int]) -> Training:
         """Wait for the ranks; once one fails the others are killed, as an agent does."""
         training, running = Training(RunFolder(folder)), dict(enumerate(pids))
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self.patience
         try:
             while running:
                 _reap(running, training)

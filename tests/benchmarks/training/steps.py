@@ -1,0 +1,50 @@
+"""Our step beside the shortest hand-written Megatron loop, in the same processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.benchmarks.training.layouts import laid_out
+from tests.launchers.megatron.conftest import Trainer, merged
+
+SCRIPT = str(Path(__file__).with_name("step_ranks.py"))
+MODEL = {
+    "steps": 10_000,
+    "data": {"sequence_length": 64},
+    "batch": {"global_size": 8, "micro_size": 2},
+    "model": {
+        "num_layers": 4,
+        "hidden_size": 128,
+        "num_attention_heads": 4,
+        "max_sequence_length": 64,
+    },
+}
+
+
+def run(train: Trainer, folder: Path) -> None:
+    """Print the medians and the ratio, for one process and for four."""
+    folder.mkdir()
+    print(
+        "\n| step with logging, journal and a checkpoint every 10 steps | ms | plain | ratio | limit |"
+    )
+    print("|---|---|---|---|---|")
+    waits = []
+    for name, world, layout in (
+        ("one process", 1, {}),
+        ("TP2 x PP2", 4, laid_out(tensor=2, pipeline=2)),
+    ):
+        changes = merged({"settings": MODEL, "checkpoint": {"every": 10}}, layout)
+        found = train(folder / name, world, changes, (SCRIPT,))
+        if not found.ok:
+            print(found.log()[-3000:])
+            continue
+        told = json.loads((folder / name / "times.json").read_text())
+        ours, plain = told["ours"] * 1e3, told["plain"] * 1e3
+        print(
+            f"| {name} | {ours:.0f} | {plain:.0f} | {told['ratio']:.3f} "
+            f"({told['low']:.3f} to {told['high']:.3f}) | {told['cpu']:.3f} | 1.02 |",
+            flush=True,
+        )
+        waits.append(f"{name} {told['data']:.2%}")
+    print(f"\nWaiting for data: {', '.join(waits)} of a step (limit 1 %).")
