@@ -24,6 +24,7 @@ from hpcplat.errors import (
     NotFoundError,
     UnavailableError,
 )
+from hpcplat.munge import credential
 from hpcplat.settings import Settings
 
 PREFIX: Final = "/api/v1"
@@ -293,6 +294,12 @@ class Client:
     def make_token(self, label: str = "", days: int = 30) -> dict[str, Any]:
         """Make a bearer token for yourself; ``token`` is shown this once."""
         return self._mapping("POST", "/tokens", json={"label": label, "days": days})
+
+    def log_in_by_munge(self) -> dict[str, Any]:
+        """Exchange a MUNGE credential of this process's user for a token of an hour."""
+        path = "/tokens/munge"
+        made = credential("POST", PREFIX + path)
+        return self._mapping("POST", path, headers={"Authorization": f"MUNGE {made}"})
 
     def tokens(self) -> list[dict[str, Any]]:
         """Return your tokens, never their values."""

@@ -6,18 +6,17 @@ path and the body. munged itself refuses one that is too old or comes a second t
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 from typing import Final
 
 from hpcplat import processes
 from hpcplat.errors import UnavailableError
+from hpcplat.munge import TIMEOUT
 from server.auth import UnauthenticatedError, same_digest
 
 SCHEME: Final = "munge"
 LONGEST: Final = 4096  # bytes of a credential
-TIMEOUT: Final = 5.0
 _CREDENTIAL: Final = re.compile(r"MUNGE:[A-Za-z0-9+/=]+:", re.ASCII)
 _UID: Final = re.compile(r"^UID:\s+(?P<uid>[0-9]+)$", re.MULTILINE)
 # munge.h: below these numbers munged itself failed, from here on the credential did.
@@ -28,18 +27,6 @@ _REFUSALS: Final = {
     17: "it was replayed",
     18: "it is for somebody else",
 }
-
-
-def bound_to(method: str, path: str, body: bytes) -> str:
-    """Return the payload of a credential that is good for this one request."""
-    digest = hashlib.sha256(body).hexdigest()
-    return hashlib.sha256(f"{method}\n{path}\n{digest}".encode()).hexdigest()
-
-
-def argv_encode(payload: str, socket: Path | None) -> list[str]:
-    """Return the arguments that make a credential."""
-    where = [f"--socket={socket}"] if socket else []
-    return ["munge", *where, f"--string={payload}", "--ttl=60"]
 
 
 def argv_decode(socket: Path | None) -> list[str]:

@@ -23,6 +23,13 @@ app = typer.Typer()
 @app.command()
 def login(
     url: Annotated[str, typer.Argument(help="https://… or unix:/path/of/a/socket.")],
+    *,
+    munge: Annotated[
+        bool,
+        typer.Option(
+            "--munge", help="On a host of the cluster: no token; for an hour."
+        ),
+    ] = False,
 ) -> None:
     """Use a service from now on: keeps its address, and your token.
 
@@ -30,7 +37,11 @@ def login(
     socket needs none. HPCPLAT_URL and HPCPLAT_TOKEN go before what is kept.
     """
     settings = read_settings({**os.environ, URL: url})
-    token = "" if url.startswith("unix:") else _asked()
+    if munge:
+        with connect(replace(settings, token="")) as client:
+            token = str(client.log_in_by_munge()["token"])
+    else:
+        token = "" if url.startswith("unix:") else _asked()
     tried = replace(settings, token=token)
     with connect(tried) as client:
         version = client.health()["version"]

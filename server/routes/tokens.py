@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from starlette.concurrency import run_in_threadpool
 
+from hpcplat.munge import bound_to
 from server import auth, auth_munge
 from server.auth import UnauthenticatedError
 from server.dependencies import (
@@ -82,7 +83,7 @@ def list_tokens(serving: Serving, asking: Asking) -> TokenList:
 
 def _munge_uid(request: Request, doors: Doors, content: bytes) -> int:
     credential = auth_munge.credential_in(request.headers.get("authorization", ""))
-    payload = auth_munge.bound_to(request.method, request.url.path, content)
+    payload = bound_to(request.method, request.url.path, content)
     return auth_munge.uid_of(credential, payload, doors.munge_socket)
 
 

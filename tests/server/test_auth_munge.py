@@ -14,10 +14,10 @@ from hpcplat import processes
 from hpcplat.cluster import Cluster
 from hpcplat.embedding import EmbeddedTransport
 from hpcplat.errors import UnavailableError
+from hpcplat.munge import argv_encode, bound_to
 from hpcplat.sitepolicy import SitePolicy
-from server import auth_munge
 from server.app import create_app
-from server.auth_munge import bound_to, uid_of
+from server.auth_munge import uid_of
 from server.database import Database
 from server.service import Service
 from tests.server.fakes import FakeSlurm
@@ -27,7 +27,7 @@ PATH = "/api/v1/tokens/munge"
 
 def credential(cluster: Cluster, payload: str, user: str | None = None) -> str:
     """Make a credential as munge does; as ``user`` where the tests are root."""
-    argv = auth_munge.argv_encode(payload, cluster.folder.munge_socket)
+    argv = argv_encode(payload, cluster.folder.munge_socket)
     who = [] if user is None else ["setpriv", f"--reuid={user}", "--clear-groups"]
     done = processes.run([*who, *argv], timeout=10)
     assert done.ok, done.stderr
