@@ -180,3 +180,58 @@ def test_what_was_used_is_reported(site: Client, cluster: Cluster) -> None:
     others = site("bob").get("/usage", params={"since": since}).json()["rows"]
     assert [row for row in others if row["user"] != "bob"] == []
     cluster.run("scancel", ran)
+
+
+def state_of(cluster: Cluster, job_id: str, wanted: str) -> str:
+    state = ""
+    for _ in range(200):
+        state = cluster.run("squeue", "-h", "-j", job_id, "-o", "%T").stdout.strip()
+        if state == wanted:
+            break
+        time.sleep(0.2)
+    return state
+
+
+def test_a_prod_job_preempts_a_spot_job_which_comes_back(
+    cluster: Cluster, unix_users: tuple[str, ...]
+) -> None:
+    whole = ("--exclusive", "--nodes=5", "--requeue")
+    spot = sbatch_as(cluster, "bob", "--account=vision", "--qos=spot", *whole)
+    assert state_of(cluster, spot, "RUNNING") == "RUNNING"
+    prod = sbatch_as(cluster, "alice", "--account=nlp", "--qos=prod", "--nodes=5")
+    try:
+        assert state_of(cluster, prod, "RUNNING") == "RUNNING"
+        assert state_of(cluster, spot, "PENDING") == "PENDING"
+        cluster.run("scancel", prod)
+        begin = ("scontrol", "update", f"jobid={spot}", "StartTime=now")
+        cluster.run(*begin)  # else Slurm lets a requeued job wait for two minutes
+        assert state_of(cluster, spot, "RUNNING") == "RUNNING"
+    finally:
+        end_jobs(cluster, unix_users)
+
+
+def test_fair_share_orders_the_queue_as_it_is_shown(
+    site: Client, cluster: Cluster, unix_users: tuple[str, ...]
+) -> None:
+    """Who has the larger factor goes first, and `outlook` says the same."""
+    for account, share in (("nlp", "1"), ("vision", "9")):
+        asked = {"limits": {"share": share}}
+        put = site("root").put(f"/workspaces/{account}/quota", json=asked)
+        assert put.status_code == 200, put.text
+    blocker = sbatch_as(cluster, "alice", "--account=nlp", "--exclusive", "--nodes=5")
+    assert state_of(cluster, blocker, "RUNNING") == "RUNNING"
+    time.sleep(6)  # usage is counted, and decays, each few seconds
+    first = sbatch_as(cluster, "alice", "--account=nlp", "--nodes=5", "--exclusive")
+    second = sbatch_as(cluster, "bob", "--account=vision", "--nodes=5", "--exclusive")
+    factors: dict[str, float] = {}
+    for _ in range(60):
+        queue = cluster.run("squeue", "-h", "-t", "PD", "-o", "%i %Q").stdout
+        priority = dict(line.split() for line in queue.splitlines())
+        shown = site("root").get("/quotas").json()["standings"]
+        factors = {u["user"]: u["fair_share"] for s in shown for u in s["users"]}
+        apart = int(priority.get(second, 0)) > int(priority.get(first, 0))
+        if apart and factors["bob"] > factors["alice"]:
+            break
+        time.sleep(1)
+    assert factors["bob"] > factors["alice"]
+    assert int(priority[second]) > int(priority[first])
