@@ -69,6 +69,7 @@ class _Sight:
     since: float = 0.0
     probed: float = 0.0
     acted_on: int = -1
+    warned: int = -1  # the start that was told to leave a drained node
     marked: set[str] = field(default_factory=set)
 
 
@@ -137,6 +138,7 @@ class Recovery:
             return 0
         sight = self._sights.setdefault(watched.submission_id, _Sight())
         self._mark_lost(watched, shown, sight)
+        self._leave_drained(watched, record, sight)
         return self._judge(watched, record, shown, sight)
 
     def _judge(
@@ -190,6 +192,24 @@ class Recovery:
             with self._database.write() as session:
                 what = f"{node} died: the job lost it, and its slurmd does not answer."
                 recovery.died(session, watched.job_id, node, what, _now(), act)
+
+    def _leave_drained(self, watched: Watched, record: LiveJob, sight: _Sight) -> None:
+        """Let a job save and go on elsewhere once an admin drains a node of its."""
+        if sight.warned == record.restarts:
+            return  # once for each start: it may take a while to save
+        nodes = {node.name: node for node in self._site.facts().nodes}
+        drained = [
+            name
+            for name in record.nodes
+            if name in nodes and "DRAIN" in nodes[name].flags
+        ]
+        if not drained:
+            return
+        sight.warned = record.restarts
+        self._site.scheduler.cancel(record.address, signal="USR2")
+        with self._database.write() as session:
+            what = f"{drained[0]} is drained: the job saves, and goes on elsewhere."
+            recovery.told(session, watched.job_id, "node-drained", what, _now())
 
     def _set_down(self, node: str, why: str) -> bool:
         """Set a node down, so that Slurm lets go of it; False where we may not."""

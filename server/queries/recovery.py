@@ -53,6 +53,11 @@ def died(
     events.add(session, job, DIED, what, now, {"node": node, "act": act})
 
 
+def told(session: Session, job_id: str, kind: str, what: str, now: datetime) -> None:
+    """Note what a job was told to do, and why."""
+    events.add(session, locked(session, job_id), kind, what, now)
+
+
 def dead_nodes(session: Session, cluster: str, since: datetime) -> list[str]:
     """Return the nodes that died under jobs since then, the newest first, each once."""
     rows = session.exec(

@@ -124,6 +124,8 @@ class FakeSlurm:
     questions: list[str] = field(default_factory=list)
     node_states: dict[str, str] = field(default_factory=dict)
     forbids_node_states: bool = False
+    drained: set[str] = field(default_factory=set)
+    signals: list[tuple[str, str]] = field(default_factory=list)
     next_id: int = 100
     lines: tuple[Association, ...] = ()
     administered: list[tuple[str, ...]] = field(default_factory=list)
@@ -185,7 +187,9 @@ class FakeSlurm:
 
     def nodes(self) -> Sequence[Node]:
         self._ask("nodes")
-        return (node("n1"), node("n2"))
+        flags = {name: frozenset({"DRAIN"}) for name in self.drained}
+        found = (node("n1"), node("n2"))
+        return [replace(n, flags=flags.get(n.name, n.flags)) for n in found]
 
     def partitions(self) -> Sequence[Partition]:
         self._ask("partitions")
@@ -205,6 +209,9 @@ class FakeSlurm:
 
     def cancel(self, address: str, signal: str | None = None) -> None:
         self._ask("cancel")
+        if signal is not None:
+            self.signals.append((address, signal))
+            return
         self.cancelled.append(address)
         record = self.live.get(int(address.split("_")[0]))
         if record is not None:

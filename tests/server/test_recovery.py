@@ -162,6 +162,15 @@ def test_a_node_that_a_job_lost_is_set_down_if_its_slurmd_is_gone(world: World) 
     assert not world.slurm.requeued
 
 
+def test_a_job_leaves_a_drained_node_once(world: World) -> None:
+    world.slurm.drained = {"n2"}
+    for count in range(3):
+        world.shine(count)
+        world.look(1)
+    assert world.slurm.signals == [("7", "USR2")]
+    assert world.kinds().count("node-drained") == 1
+
+
 def test_what_happens_inside_is_told_once(world: World) -> None:
     event = RunEvent(EventKind.NODE_LOST, "n2 is gone.", 1, details={"node": "n2"})
     eventlog.append(world.folder.events, event)
