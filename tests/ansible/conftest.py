@@ -40,7 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in PACKAGES:
         unwanted = shutil.ignore_patterns("__pycache__")
         shutil.copytree(PROJECT / name, copy / name, ignore=unwanted)
-    words = ["wheel", "--quiet", "--no-deps", "--wheel-dir", copy / "dist", copy]
+    words = ["wheel", "--quiet", "--no-deps", "--wheel-dir", f"{copy}/dist", str(copy)]
     subprocess.run([sys.executable, "-m", "pip", *words], check=True)
     (built,) = (copy / "dist").glob("*.whl")
     return built
@@ -231,8 +231,10 @@ def _postgresql(folder: Path) -> Iterator[None]:
         (folder / name).mkdir()
         if user:
             shutil.chown(folder / name, user)
-    init = [programs[-1] / "initdb", "-D", folder / "pg", "-U", me, "-A", "trust", "-N"]
-    subprocess.run(init, check=True, stdout=subprocess.DEVNULL, user=user, cwd="/")
+    init = [f"{programs[-1]}/initdb", "-D", f"{folder}/pg", "-U", me, "-A", "trust"]
+    subprocess.run(
+        [*init, "-N"], check=True, stdout=subprocess.DEVNULL, user=user, cwd="/"
+    )
     argv = [programs[-1] / "postgres", "-D", folder / "pg", "-h", ""]
     argv += ["-k", folder / "sql", "-c", "fsync=off"]
     place = folder / "sql/.s.PGSQL.5432"

@@ -61,7 +61,7 @@ class Site:
         }
         groups = {name: {"hosts": {"here": None}} for name in GROUPS}
         inventory.write_text(yaml.safe_dump({**groups, "all": {"vars": host}}))
-        argv = [PROGRAMS / "ansible-playbook", "-i", inventory, *words]
+        argv = [str(PROGRAMS / "ansible-playbook"), "-i", str(inventory), *words]
         argv += ["-e", f"@{self.folder}/variables.yml", "site.yml"]
         done = subprocess.run(
             argv,

@@ -16,7 +16,7 @@ from typing import Final
 import hpcplat.cli.reference
 import hpcplat.jobs.reference
 from hpcplat.files import write_whole
-from tests.docs import api, errors, metrics, settings
+from tests.docs import api, decisions, errors, metrics, settings
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 
@@ -35,6 +35,7 @@ def _command_line() -> str:
 
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
+    "decisions/index.md": decisions.page,
     "reference/api.md": api.page,
     "reference/cli.md": _command_line,
     "reference/errors.md": errors.page,

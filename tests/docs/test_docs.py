@@ -22,6 +22,8 @@ TEXTS = sorted([*DOCS.rglob("*.md"), *PROJECT.glob("*.md")])
 BLOCK = re.compile(
     r"^ *```(?:console|bash|sh|shell|text)?\n(.*?)^ *```", re.DOTALL | re.MULTILINE
 )
+# `hpcplat …` within a line; what is in capitals there stands for something else.
+SPAN = re.compile(r"(?<!`)`(hpcplat [a-z][^`\n]*)`(?!`)")
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)|(?:src|href)=\"([^\"#]+)\"")
 # Where a shell's command ends.
 ENDS = {"|", ">", ">>", "2>", "&&", "||", ";", "&", "<", "<<", "2>&1", "1>&2"}
@@ -93,12 +95,14 @@ def _without_code(text: str) -> str:
 
 
 def _commands(text: str) -> Iterator[str]:
-    """Yield the lines of shell blocks that run hpcplat, continued ones as one."""
+    """Yield what runs hpcplat: lines of blocks (continued ones as one), and spans."""
     for block in BLOCK.finditer(text):
         for line in block[1].replace("\\\n", " ").splitlines():
             command = re.sub(r"^ *([$#] )?", "", line)
             if command.startswith("hpcplat "):
                 yield command
+    for span in SPAN.finditer(re.sub(r"^ *```.*?^ *```", "", text, flags=re.S | re.M)):
+        yield span[1].replace("…", "")
 
 
 def _check(line: str) -> None:
