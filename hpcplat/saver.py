@@ -90,7 +90,11 @@ class Saver:
             if wanted and wanted.folder
             else run.place.run_folder.checkpoints
         )
-        keep = Retention(wanted.keep_last, wanted.keep_every) if wanted else Retention()
+        keep = (
+            Retention(wanted.keep_last, wanted.keep_every, wanted.best)
+            if wanted
+            else Retention()
+        )
         word = from_first(secrets.token_hex(4))
         asked = wanted.every if wanted and isinstance(wanted.every, int) else AUTOMATIC
         return cls(

@@ -19,6 +19,7 @@ from hpcplat.jobs import Dependency, JobSpec, SpecError, parse, spec_of
 from hpcplat.jobs.complaints import spec_error
 from hpcplat.runfiles import secret_names, secrets_file
 from hpcplat.runfolder import RunFolder
+from hpcplat.training import training_of
 from server import auth
 from server.admission import admit
 from server.auth import Principal
@@ -63,7 +64,7 @@ def read_request(content: bytes) -> JobRequest:
     spec = values.get("spec")
     if not isinstance(spec, dict):
         raise _no_spec("spec")
-    checked = spec_of(spec)
+    checked = _checked(spec)
     try:
         return JobRequest.model_validate({**values, "spec": checked})
     except ValidationError as error:
@@ -85,10 +86,15 @@ def read_bulk(content: bytes, largest: int) -> BulkRequest:
         raise _field_errors(error) from error
 
 
-def admitted(service: Service, principal: Principal, request: JobRequest) -> Admitted:
+def admitted(
+    service: Service,
+    principal: Principal,
+    request: JobRequest,
+    accounts: dict[str | None, str] | None = None,
+) -> Admitted:
     """Check a request against the cluster and Slurm's limits on who asks.
 
-    Raises FieldsError, UnavailableError, or as ``workspace_of_job`` does.
+    ``accounts``: those of workspaces that were looked up for requests before. Raises FieldsError, UnavailableError, or as ``workspace_of_job`` does.
     """
     spec = with_dataset_pinned(request.spec, service.policy.datasets)
     facts = service.site.facts()
@@ -98,7 +104,10 @@ def admitted(service: Service, principal: Principal, request: JobRequest) -> Adm
         raise FieldsError([_missing_secret(name) for name in missing])
     parts = array_chunks(spec, facts.max_array_size)
     tasks = sum(chunk.tasks if chunk else 1 for chunk in parts)
-    account = _account(service, principal, spec)
+    accounts = {} if accounts is None else accounts
+    if spec.workspace not in accounts:
+        accounts[spec.workspace] = _account(service, principal, spec)
+    account = accounts[spec.workspace]
     book = service.quota_book()
     asked = None
     if book is not None:
@@ -267,11 +276,19 @@ def _resolved(session: Session, scope: Scope, spec: JobSpec) -> JobSpec:
     return spec.model_copy(update={"dependencies": found})
 
 
+def _checked(values: Mapping[str, Any]) -> JobSpec:
+    """Return the spec; a training run's model, settings and layout are looked at too."""
+    spec = spec_of(values)
+    if spec.preset is not None:
+        training_of(spec)
+    return spec
+
+
 def _bulk_item(place: int, item: Any) -> dict[str, Any]:  # noqa: ANN401 - as it came
     if not isinstance(item, dict) or not isinstance(item.get("spec"), dict):
         raise _no_spec(f"jobs.{place}.spec")
     try:
-        return {**item, "spec": spec_of(item["spec"])}
+        return {**item, "spec": _checked(item["spec"])}
     except SpecError as error:
         raise FieldsError(
             [

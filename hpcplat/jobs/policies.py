@@ -9,6 +9,8 @@ from pydantic import Field
 
 from hpcplat.jobs.fields import Count, CountFromZero, Duration, PathText, Record
 
+Metric = Annotated[str, Field(pattern=r"^-?[A-Za-z0-9_./-]+$", max_length=250)]
+
 
 class Checkpoint(Record):
     """How often, how many, and where."""
@@ -20,6 +22,10 @@ class Checkpoint(Record):
     keep_last: Count = Field(default=3, description="How many of the newest stay.")
     keep_every: Count | None = Field(
         default=None, description="Keep those of every so many steps for good."
+    )
+    best: Metric | None = Field(
+        default=None,
+        description="Keep the one with the least of a metric too; -NAME: the most.",
     )
     folder: PathText | None = Field(
         default=None, description="Where; the run folder's checkpoints/ if not given."

@@ -99,9 +99,9 @@ class Loop:
         self._done(result)
         if self.copies.due(self.step) and not result.signals.copying:
             self._copy()
+        self._evaluate_if_due()  # first: a checkpoint may be kept for its loss
         if result.signals.save or self._is_due_by_step():
             self.save()
-        self._evaluate_if_due()
 
     def _done(self, result: StepResult) -> None:
         self.step += 1

@@ -139,7 +139,7 @@ def _loop(
         from_first(secrets.token_hex(4)),
         place.rank,
         place.world_size,
-        Retention(wanted.keep_last, wanted.keep_every),
+        Retention(wanted.keep_last, wanted.keep_every, wanted.best),
     )
     _check_space(live, checkpointer)
     journal = None
