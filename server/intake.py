@@ -94,7 +94,8 @@ def admitted(
 ) -> Admitted:
     """Check a request against the cluster and Slurm's limits on who asks.
 
-    ``accounts``: those of workspaces that were looked up for requests before. Raises FieldsError, UnavailableError, or as ``workspace_of_job`` does.
+    ``accounts``: those of workspaces that were looked up for requests before. Raises
+    FieldsError, UnavailableError, or as ``workspace_of_job`` does.
     """
     spec = with_dataset_pinned(request.spec, service.policy.datasets)
     facts = service.site.facts()

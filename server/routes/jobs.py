@@ -142,7 +142,10 @@ def submit_many(
 ) -> BulkAnswer:
     """Write many jobs down, all or none, and have them submitted."""
     bulk = intake.read_bulk(content, 16 * LARGEST_BODY)
-    requests = [intake.admitted(serving, asking, request) for request in bulk.jobs]
+    accounts: dict[str | None, str] = {}
+    requests = [
+        intake.admitted(serving, asking, request, accounts) for request in bulk.jobs
+    ]
     accepted = intake.accept(serving, asking, seeing, requests, idempotency_key)
     return BulkAnswer(ids=[one.job_id for one in accepted])
 

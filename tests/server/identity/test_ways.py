@@ -149,6 +149,7 @@ def test_directly_as_root(
     check(ran(direct, fill_folder, user, account, shared), user)
 
 
+@pytest.mark.matrix
 def test_through_slurmrestd(
     cluster: Cluster,
     unix_users: tuple[str, ...],
