@@ -93,8 +93,10 @@ def outlook(service: Service, scope: Scope, reference: str) -> Outlook:
         return Outlook()
     live = _live_record(service, job)
     account = live.account if live else account or book.default_account(named.user)
-    asked = asked_by(spec_of(job.spec), named.user, account, job.partition, 1)
-    seen = standing.outlook(book, asked, live.priority if live else None)
+    seen = Outlook()
+    if job.kind in set(JobKind):  # an sbatch that was only tracked has no spec
+        asked = asked_by(spec_of(job.spec), named.user, account, job.partition, 1)
+        seen = standing.outlook(book, asked, live.priority if live else None)
     return seen.model_copy(
         update={
             "reason": in_words(job.reason),

@@ -54,7 +54,7 @@ def executor(
 ) -> HpcplatExecutor:
     monkeypatch.setenv("HPCPLAT_DATA", str(tmp_path / "data"))
     executor = HpcplatExecutor(folder=tmp_path / "%j")
-    executor.update_parameters(timeout_min=2, slurm_partition="gpu", mem_gb=0.25)
+    executor.update_parameters(timeout_min=20, slurm_partition="gpu", mem_gb=0.25)
     return executor
 
 
@@ -157,7 +157,7 @@ def test_what_the_script_says_stands_in_the_job_s_log(
 
 def test_autoexecutor_finds_it(executor: HpcplatExecutor, tmp_path: Path) -> None:
     auto = submitit.AutoExecutor(folder=tmp_path / "auto" / "%j", cluster="hpcplat")
-    auto.update_parameters(timeout_min=2, mem_gb=0.25, hpcplat_partition="gpu")
+    auto.update_parameters(timeout_min=20, mem_gb=0.25, hpcplat_partition="gpu")
     job = auto.submit(add, 3, 4)
     assert isinstance(job, HpcplatJob)
     assert job.result() == 7

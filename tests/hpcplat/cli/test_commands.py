@@ -262,7 +262,7 @@ def test_a_service_that_is_down(person: Person) -> None:
 
 
 def wait_for(person: Person, name: str, state: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while json.loads(person.out("show", name, "--json"))["state"] != state:
         assert time.monotonic() < deadline
         time.sleep(0.3)

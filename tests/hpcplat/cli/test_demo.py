@@ -74,6 +74,7 @@ def test_ctrl_c_leaves_nothing(folder: Path, moment: str) -> None:
     assert_nothing_is_left(folder)
 
 
+@pytest.mark.timeout(900)  # two trainings
 def test_a_node_dies_training_goes_on_and_the_same_bits_come_out(
     folder: Path,
 ) -> None:

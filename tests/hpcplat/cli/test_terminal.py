@@ -20,11 +20,15 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def terminal(person: Person, *words: str, columns: int = 80) -> Any:  # noqa: ANN401 - pexpect.spawn, untyped
-    """Start a command on a terminal of 24 lines."""
+    """Start a command on a terminal of 24 lines.
+
+    stty sets the width before the command starts: pexpect would do so at some time after.
+    """
     env = {**person.env, "TERM": "xterm-256color"}
+    sized = f'stty cols {columns} rows 24; exec "$@"'
     return pexpect.spawn(
-        str(HPCPLAT),
-        list(words),
+        "/bin/sh",
+        ["-c", sized, "sh", str(HPCPLAT), *words],
         env=env,
         cwd=str(person.folder),
         dimensions=(24, columns),

@@ -241,10 +241,10 @@ class SchedulerContract:
             lambda: (
                 (found := find(scheduler, job_id)).restarts == 1
                 and str(found.state) == "PENDING"
+                and found.reason == "BeginTime"
                 and found
             )
         )
-        assert waiting.reason == "BeginTime"
         assert waiting.expected_start is not None
         assert waiting.expected_start > datetime.now(UTC)
         with pytest.raises(ConflictError):
