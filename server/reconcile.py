@@ -41,7 +41,7 @@ class Rhythm:
     """How often Slurm is asked: quickly while something moves, rarely when idle."""
 
     fastest: float = 1.0
-    slowest: float = 5.0
+    slowest: float = 4.0  # so that a change is seen within 5, the asking included
     idle: float = 10.0
 
     def after(self, last: float, moved: bool, busy: bool) -> float:
@@ -223,6 +223,8 @@ class Reconciler:
         for one in watched:
             if one.state == Sending.SENT:
                 judged = self._judged(one, told, facts.has_accounting)
+                if _is_written(one, judged):
+                    self._stored.setdefault(one.submission_id, judged)
                 if judged != self._stored.get(one.submission_id):
                     fresh.append(judged)
         for start in range(0, len(fresh), BATCH):
@@ -263,6 +265,7 @@ class Reconciler:
         with self.database.write() as session:
             if not leases.holds(session, lease, self.holder, now):
                 return False  # we were stopped for long: what we know is old
+            leases.take(session, lease, self.holder, now, LEASE)
             for judged in batch:
                 verdicts.store(session, judged, now)
         for judged in batch:
@@ -371,6 +374,14 @@ class Reconciler:
             self.site.scheduler.cancel(address)
         except HpcplatError as error:
             logger.warning("cancelling %s: %s", address, error)
+
+
+def _is_written(watched: Watched, judged: Judged) -> bool:
+    """Tell whether a waiting job's row says so already: nothing to write at a start."""
+    verdict = judged.verdict
+    row = watched.result, watched.result_reason, watched.seen, watched.missed_at
+    told = verdict.state, verdict.reason, verdict.word, judged.missed_at
+    return row == told and verdict.state is State.PENDING and not verdict.starts
 
 
 def _now() -> datetime:

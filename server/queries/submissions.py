@@ -252,6 +252,7 @@ class Watched:
     key: str
     state: str
     result: str
+    result_reason: str
     claimed_at: datetime | None
     doubted_at: datetime | None
     slurm_job_id: int | None
@@ -276,6 +277,7 @@ def in_hand(session: Session, cluster: str) -> Sequence[Watched]:
             col(Submission.key),
             col(Submission.state),
             col(Submission.result),
+            col(Submission.result_reason),
             col(Submission.claimed_at),
             col(Submission.doubted_at),
             col(Submission.slurm_job_id),
