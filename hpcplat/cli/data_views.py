@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,8 +65,8 @@ def ls(
 
 
 def _rows(
-    store: Store, names: list[str] | Any, *, every: bool
-) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+    store: Store, names: Iterable[str], *, every: bool
+) -> Iterator[dict[str, Any]]:
     for name in names:
         tags = store.tags(name)
         versions = store.versions(name)

@@ -27,8 +27,8 @@ class Story:
     def layout(self) -> str:
         """The layout in words."""
         data = self.nodes * RANKS_PER_NODE // (TENSOR * PIPELINE)
-        words = f"tensor {TENSOR} x pipeline {PIPELINE}"
-        return words if data == 1 else f"{words} x data {data}"
+        words = f"tensor {TENSOR} × pipeline {PIPELINE}"
+        return words if data == 1 else f"{words} × data {data}"
 
 
 def story(cores: int | None = None) -> Story:

@@ -41,7 +41,7 @@ def test_layers_that_share_a_name_do_not_share_their_values() -> None:
     found = copied(layers(1.0, 2.0))
     live = layers(0.0, 0.0)
     found.load(live)
-    assert [shard.tensor.unique().item() for shard in live] == [1.0, 2.0]
+    assert [shard.tensor.mean().item() for shard in live] == [1.0, 2.0]
     found.prove(live)
 
 

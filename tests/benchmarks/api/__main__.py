@@ -173,7 +173,7 @@ class Bench:
             )
 
     def _load(self, paths: Path, clients: int, pause: float) -> Any:  # noqa: ANN401
-        words = ["--socket", self.socket, "--paths", paths]
+        words = ["--socket", str(self.socket), "--paths", str(paths)]
         words += ["--clients", str(clients), "--pause", str(pause)]
         done = subprocess.run(
             [sys.executable, HERE / "load.py", *words],

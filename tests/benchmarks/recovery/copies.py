@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+import torch.distributed.checkpoint.state_dict_saver as dcp
 
 from hpcplat.checkpoints.shard import Shard, whole
 from launchers.loop import Loop
