@@ -60,6 +60,7 @@ from launchers.world import Member, refilled, starts, working
 
 JOIN_SECONDS: Final = 120.0
 LEAVE_SECONDS: Final = 5.0
+GONE_SECONDS: Final = 0.5  # for agents to leave, where srun waits for the dead anyway
 HALT_SECONDS: Final = 2.0  # from SIGKILL to the last rank's end, tens of ms as a rule
 HELLO_SECONDS: Final = 10.0
 TICK_SECONDS: Final = 0.25
@@ -128,7 +129,7 @@ class Coordinator:
         self._event(EventKind.ATTEMPT_STARTED, what, **before)
         if self._store is not None:
             self._store.begin(self._start_if_ready)
-        self._step = children.start_beside(self._place.beside)
+        self._step = children.start_below(self._place.beside)
         self._loop.later(JOIN_SECONDS, self._start_without)
         self._tick()
 
@@ -587,8 +588,10 @@ class Coordinator:
         if self._step is None or self._step.returncode is not None:
             self._loop.stop()
         else:
-            self._loop.later(LEAVE_SECONDS, partial(self._end_step, signal.SIGTERM))
-            self._loop.later(2 * LEAVE_SECONDS, partial(self._end_step, signal.SIGKILL))
+            # srun waits a minute for nodes that died; Slurm would drain ours meanwhile.
+            patience = GONE_SECONDS if self._gone else LEAVE_SECONDS
+            self._loop.later(patience, partial(self._end_step, signal.SIGTERM))
+            self._loop.later(2 * patience, partial(self._end_step, signal.SIGKILL))
 
     def _step_ended(self) -> None:
         if self._step is None or self._step.poll() is None:
