@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 
 from hpcplat.errors import InvalidError
@@ -27,12 +29,13 @@ def test_names_that_steer_sacctmgr_are_refused(name: str) -> None:
     if name == "where":  # a plain word: after name= it is a name
         assert "name=where" in writes.argv_set(name, "", "c", {})
         return
-    for make in (
+    makes: list[Callable[[], Sequence[str]]] = [
         lambda: writes.argv_add_user(name, "nlp", "c"),
         lambda: writes.argv_add_account(name, "", "c"),
         lambda: writes.argv_remove_user("alice", name, "c"),
         lambda: writes.argv_set(name, "", "c", {}),
-    ):
+    ]
+    for make in makes:
         with pytest.raises(InvalidError):
             make()
 
