@@ -156,7 +156,7 @@ def read_array_format(folder: Path) -> ArrayFormat:
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise InvalidError(
             f"{path} is not a sharded Zarr v3 array that can be read here ({error}).",
-            "Import it: `hpcplat data import --zarr`.",
+            "Import it: `hpcplat data import zarr FOLDER --name NAME`.",
         ) from error
 
 

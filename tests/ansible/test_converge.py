@@ -15,8 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hpcplat.cluster import Cluster
-from tests.ansible.site import Site, environment
+from tests.ansible.site import Site
 
 pytestmark = [pytest.mark.slow, pytest.mark.slurm, pytest.mark.timeout(1800)]
 
@@ -139,28 +138,3 @@ def test_a_changed_setting_restarts_the_service(site: Site) -> None:
     assert service_pid(site) != before
     assert psutil.Process(service_pid(site)).environ()["HPCPLAT_TEST"] == "1"
     assert asked(site, "/api/v1/health", {})[0] == 200
-
-
-def unit_of(site: Site) -> dict[str, str]:
-    text = (site.folder / "etc/systemd/system/hpcplat.service").read_text()
-    lines = [line for line in text.splitlines() if "=" in line and line[0] != "#"]
-    return dict(line.split("=", 1) for line in lines)
-
-
-def test_the_unit_leaves_the_rights_that_submission_needs(
-    site: Site, cluster: Cluster, unix_users: tuple[str, ...]
-) -> None:
-    names = unit_of(site)["CapabilityBoundingSet"].lower().split()
-    kept = ",".join(f"+{name.removeprefix('cap_')}" for name in names)
-    confined = ["setpriv", "--no-new-privs", f"--bounding-set=-all,{kept}"]
-    as_somebody = [f"--uid={unix_users[0]}", "--chdir=/tmp", "--output=/dev/null"]
-    submitted = subprocess.run(
-        [*confined, "sbatch", "--parsable", "--wait", *as_somebody],
-        input="#!/bin/sh\ntrue\n",
-        env=environment() | cluster.environment(),
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert submitted.returncode == 0, submitted.stderr

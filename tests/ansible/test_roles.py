@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hpcplat.cluster import ClusterSpec
+from hpcplat.cluster import Cluster, ClusterSpec
 from hpcplat.cluster.configuration import Layout, render_all, variables
 from hpcplat.cluster.folder import ClusterFolder
 from hpcplat.cluster.ports import Ports
@@ -34,9 +35,54 @@ SLURM: dict[str, Any] = {
 SERVICE: dict[str, Any] = {"hpcplat_runs": "/s/runs", "hpcplat_datasets": "/s/data"}
 
 
-def ansible(*words: str) -> subprocess.CompletedProcess[str]:
+TAKEN: dict[str, tuple[str, dict[str, Any]]] = {
+    "a cluster": ("slurm", SLURM),
+    "a service": ("hpcplat", SERVICE),
+    "an address": ("cli", {"cli_url": "https://x"}),
+    "no address": ("cli", {}),
+}
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "no munge key": ("slurm", SLURM | {"slurm_munge_secret": ""}, "no default"),
+    "a short key": ("slurm", SLURM | {"slurm_jwt_secret": "c2hvcnQ="}, "no default"),
+    "one key for both": ("slurm", SLURM | {"slurm_jwt_secret": SECRET}, "no default"),
+    "no password for a database elsewhere": (
+        "slurm",
+        SLURM | {"slurm_storage_host": "db"},
+        "slurm_storage_password",
+    ),
+    "no nodes": ("slurm", SLURM | {"slurm_nodes": []}, "must not be empty"),
+    "a line twice": (
+        "slurm",
+        SLURM | {"slurm_settings": {"NodeName": "x"}},
+        "NodeName",
+    ),
+    "no shared folder": ("hpcplat", {}, "hpcplat_runs"),
+    "a password that everybody knows": (
+        "hpcplat",
+        SERVICE | {"hpcplat_database": "postgresql://hpcplat:changeme@db/hpcplat"},
+        "at least 16 characters",
+    ),
+    "an unknown database": (
+        "hpcplat",
+        SERVICE | {"hpcplat_database": "mysql://x"},
+        "sqlite:////",
+    ),
+    "a quote in a variable": (
+        "hpcplat",
+        SERVICE | {"hpcplat_environment": {"A": "it's"}},
+        "hpcplat_environment",
+    ),
+    "a proxy without a name": ("proxy", {}, "proxy_name"),
+    "no certificate": ("proxy", {"proxy_name": "x.org"}, "proxy_certificate"),
+    "no wheel": ("package", {}, "pip wheel --no-deps"),
+    "tokens in the open": ("cli", {"cli_url": "http://x.org"}, "plain HTTP"),
+}
+
+
+def ran(program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run one of Ansible's programs, with no inventory but this host."""
     return subprocess.run(
-        [PROGRAMS / "ansible", "localhost", "-c", "local", *words],
+        [PROGRAMS / program, "-i", "localhost,", "-c", "local", *words],
         cwd=ANSIBLE,
         env=environment(),
         check=False,
@@ -46,52 +92,50 @@ def ansible(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def validated(role: str, values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    """Run a role's validation alone: it touches nothing."""
-    known = {"ansible_python_interpreter": sys.executable, **values}
-    named = f"name={role} tasks_from=validate"
-    words = ["-m", "ansible.builtin.include_role", "-a", named]
-    return ansible(*words, "-e", json.dumps(known))
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each role's validation, which touches nothing, says to each case.
 
-
-@pytest.mark.parametrize(
-    ("role", "values"),
-    [("slurm", SLURM), ("hpcplat", SERVICE), ("cli", {"cli_url": "https://x"})],
-)
-def test_what_is_right_is_taken(role: str, values: dict[str, Any]) -> None:
-    done = validated(role, values)
+    One playbook for all: Ansible takes seconds to start.
+    """
+    folder = tmp_path_factory.mktemp("answers")
+    cases = {name: case[:2] for name, case in {**TAKEN, **REFUSED}.items()}
+    numbered = dict(enumerate(cases))
+    tasks = [
+        _case(folder / str(number), *cases[name]) for number, name in numbered.items()
+    ]
+    play = {"hosts": "localhost", "gather_facts": False, "tasks": tasks}
+    play["vars"] = {"ansible_python_interpreter": sys.executable}
+    (folder / "play.yml").write_text(yaml.safe_dump([play]))
+    done = ran("ansible-playbook", str(folder / "play.yml"))
     assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.parametrize(
-    ("role", "values", "words"),
-    [
-        ("slurm", SLURM | {"slurm_munge_secret": ""}, "There is no default"),
-        ("slurm", SLURM | {"slurm_jwt_secret": "c2hvcnQ="}, "There is no default"),
-        ("slurm", SLURM | {"slurm_jwt_secret": SECRET}, "There is no default"),
-        ("slurm", SLURM | {"slurm_storage_host": "db"}, "slurm_storage_password"),
-        ("slurm", SLURM | {"slurm_nodes": []}, "must not be empty"),
-        ("slurm", SLURM | {"slurm_settings": {"NodeName": "n9"}}, "NodeName"),
-        ("hpcplat", {}, "hpcplat_runs"),
-        (
-            "hpcplat",
-            SERVICE | {"hpcplat_database": "postgresql://hpcplat:changeme@db/hpcplat"},
-            "at least 16 characters",
-        ),
-        ("hpcplat", SERVICE | {"hpcplat_database": "mysql://x"}, "sqlite:////"),
-        ("proxy", {}, "proxy_name"),
-        ("proxy", {"proxy_name": "x.org"}, "proxy_certificate"),
-        ("package", {}, "pip wheel --no-deps"),
-        ("cli", {"cli_url": "http://x.org"}, "plain HTTP"),
-    ],
-)
-def test_what_cannot_be_right_is_refused(
-    role: str, values: dict[str, Any], words: str
-) -> None:
-    done = validated(role, values)
-    assert done.returncode != 0
-    assert words in done.stdout, done.stdout
     assert SECRET not in done.stdout
+    return {name: (folder / str(n)).read_text() for n, name in numbered.items()}
+
+
+def _case(place: Path, role: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Return a task that validates, and writes what was said to a file."""
+    include = {"name": role, "tasks_from": "validate"}
+    note = {"dest": str(place), "mode": "0600"}
+    said = note | {"content": "{{ ansible_failed_result.msg }}"}
+    return {
+        "vars": values,
+        "block": [
+            {"ansible.builtin.include_role": include},
+            {"ansible.builtin.copy": note | {"content": "taken"}},
+        ],
+        "rescue": [{"ansible.builtin.copy": said}],
+    }
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_what_is_right_is_taken(answers: dict[str, str], case: str) -> None:
+    assert answers[case] == "taken"
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_right_is_refused(answers: dict[str, str], case: str) -> None:
+    assert REFUSED[case][2] in answers[case]
 
 
 def test_sites_and_the_local_cluster_get_the_same_files(tmp_path: Path) -> None:
@@ -100,12 +144,21 @@ def test_sites_and_the_local_cluster_get_the_same_files(tmp_path: Path) -> None:
     spec = ClusterSpec(groups=groups, folder=tmp_path)
     layout = Layout(spec, ClusterFolder(tmp_path), Ports(20000), "slurm", (24, 11))
     values = {name: _plain(value) for name, value in variables(layout).items()}
-    for name, text in render_all(layout).items():
-        source = ANSIBLE / "roles/slurm/templates" / f"{name}.j2"
-        words = f"src={source} dest={tmp_path / name} mode=0600"
-        given = json.dumps({"ansible_python_interpreter": sys.executable, **values})
-        done = ansible("-m", "ansible.builtin.template", "-a", words, "-e", given)
-        assert done.returncode == 0, done.stdout
+    files = render_all(layout)
+    task = {
+        "ansible.builtin.template": {
+            "src": str(ANSIBLE / "roles/slurm/templates/{{ item }}.j2"),
+            "dest": str(tmp_path / "{{ item }}"),
+            "mode": "0600",
+        },
+        "loop": list(files),
+    }
+    python = {"ansible_python_interpreter": sys.executable}
+    play = {"hosts": "localhost", "gather_facts": False, "vars": values | python}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play | {"tasks": [task]}]))
+    done = ran("ansible-playbook", str(tmp_path / "play.yml"))
+    assert done.returncode == 0, done.stdout
+    for name, text in files.items():
         assert (tmp_path / name).read_text() == text
 
 
@@ -138,3 +191,26 @@ def test_no_secret_has_a_default() -> None:
         for name, value in yaml.safe_load(path.read_text()).items():
             if name.endswith(("_secret", "_password")):
                 assert value == "", f"{name} in {path}"
+
+
+@pytest.mark.slurm
+def test_the_unit_leaves_the_rights_that_submission_needs(
+    cluster: Cluster, unix_users: tuple[str, ...]
+) -> None:
+    unit = (ANSIBLE / "roles/hpcplat/templates/hpcplat.service.j2").read_text()
+    (names,) = re.findall(
+        r"^CapabilityBoundingSet=(CAP_SETUID .*)$", unit, re.MULTILINE
+    )
+    kept = ",".join(f"+{name.removeprefix('cap_')}" for name in names.lower().split())
+    confined = ["setpriv", "--no-new-privs", f"--bounding-set=-all,{kept}"]
+    as_somebody = [f"--uid={unix_users[0]}", "--chdir=/tmp", "--output=/dev/null"]
+    submitted = subprocess.run(
+        [*confined, "sbatch", "--parsable", "--wait", *as_somebody],
+        input="#!/bin/sh\ntrue\n",
+        env=environment() | cluster.environment(),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert submitted.returncode == 0, submitted.stderr

@@ -16,7 +16,7 @@ from typing import Final
 import hpcplat.cli.reference
 import hpcplat.jobs.reference
 from hpcplat.files import write_whole
-from tests.docs import api, decisions, errors, metrics, settings
+from tests.docs import api, decisions, errors, metrics, settings, training
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 
@@ -42,6 +42,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/job-spec.md": hpcplat.jobs.reference.page,
     "reference/metrics.md": metrics.page,
     "reference/settings.md": settings.page,
+    "reference/training-settings.md": training.page,
 }
 
 

@@ -101,7 +101,9 @@ def _commands(text: str) -> Iterator[str]:
             command = re.sub(r"^ *([$#] )?", "", line)
             if command.startswith("hpcplat "):
                 yield command
-    for span in SPAN.finditer(re.sub(r"^ *```.*?^ *```", "", text, flags=re.S | re.M)):
+    for span in SPAN.finditer(
+        re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+    ):
         yield span[1].replace("…", "")
 
 
