@@ -30,19 +30,34 @@ class ModelShape(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    family: Literal["gpt", "llama"] = "gpt"
-    num_layers: Size
-    hidden_size: Size
-    num_attention_heads: Size
-    num_query_groups: Size
-    ffn_hidden_size: Size
-    kv_channels: Size
-    vocab_size: Size
-    max_sequence_length: Size
-    num_moe_experts: Size | None = None
-    moe_router_topk: Size = 2
-    vocab_multiple: Size = VOCABULARY_MULTIPLE
-    tied_embeddings: bool
+    family: Literal["gpt", "llama"] = Field(
+        default="gpt", description="LayerNorm, GELU, learned positions; or Llama's."
+    )
+    num_layers: Size = Field(description="Transformer layers.")
+    hidden_size: Size = Field(description="Width of the residual stream.")
+    num_attention_heads: Size = Field(description="Heads of each layer.")
+    num_query_groups: Size = Field(
+        description="Key and value heads that the heads share; all heads if not given."
+    )
+    ffn_hidden_size: Size = Field(
+        description="Width of the MLP; 4 x hidden if not given."
+    )
+    kv_channels: Size = Field(
+        description="Width of a head; hidden / heads if not given."
+    )
+    vocab_size: Size = Field(description="Token ids; the dataset may have no more.")
+    max_sequence_length: Size = Field(description="Positions, and tokens of a sample.")
+    num_moe_experts: Size | None = Field(
+        default=None, description="Experts in place of each MLP."
+    )
+    moe_router_topk: Size = Field(default=2, description="Experts that a token meets.")
+    vocab_multiple: Size = Field(
+        default=VOCABULARY_MULTIPLE,
+        description="The vocabulary is padded to a multiple of it, in any layout.",
+    )
+    tied_embeddings: bool = Field(
+        description="The output uses the embedding's weights; gpt does, llama not."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -190,7 +205,7 @@ def named_shapes() -> dict[str, ModelShape]:
             num_layers=4,
             hidden_size=64,
             num_attention_heads=4,
-            vocab_size=256,
+            vocab_size=257,
             max_sequence_length=128,
         ),
         "llama-tiny": _shape(
@@ -200,7 +215,7 @@ def named_shapes() -> dict[str, ModelShape]:
             num_attention_heads=4,
             num_query_groups=2,
             ffn_hidden_size=160,
-            vocab_size=256,
+            vocab_size=257,
             max_sequence_length=128,
         ),
         **{name: _gpt(*sizes) for name, sizes in _GPT.items()},

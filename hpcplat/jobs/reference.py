@@ -37,11 +37,11 @@ or an octal number stays the text that it is: `12:00:00` needs no quotes.
 
 def page() -> str:
     """Return the page as Markdown."""
-    parts = [_HEAD, *_tables(JobSpec, ""), _options(), _variables(), *_examples()]
+    parts = [_HEAD, *tables(JobSpec, ""), _options(), _variables(), *_examples()]
     return "\n".join(parts)
 
 
-def _tables(model: type[BaseModel], path: str) -> Iterator[str]:
+def tables(model: type[BaseModel], path: str) -> Iterator[str]:
     """Yield a table of the record's keys, then those of the records in it."""
     title = f"## `{path}`" if path else "## The keys"
     inner = {n: record_in(f.annotation) for n, f in model.model_fields.items()}
@@ -50,7 +50,7 @@ def _tables(model: type[BaseModel], path: str) -> Iterator[str]:
     yield "\n".join([title, "", head, *rows, ""])
     for name, record in inner.items():
         if record is not None:
-            yield from _tables(record, _dotted(path, name))
+            yield from tables(record, _dotted(path, name))
 
 
 def _row(name: str, field: FieldInfo, record: type[BaseModel] | None, path: str) -> str:
@@ -72,7 +72,7 @@ def _summary(record: type[BaseModel] | None) -> str:
 def _default(field: FieldInfo, record: type[BaseModel] | None) -> str:
     if field.is_required():
         return "**needed**"
-    if record is not None and field.default_factory is not None:
+    if record is not None:
         return ""
     value = field.get_default(call_default_factory=True, validated_data={})
     if value is None or value in ((), {}):

@@ -128,7 +128,7 @@ def test_micro_batches_hold_inputs_and_the_next_tokens() -> None:
 
 
 def test_data_that_the_model_cannot_take_is_refused() -> None:
-    with pytest.raises(InvalidError, match="300 token ids, the model's vocabulary 256"):
+    with pytest.raises(InvalidError, match="300 token ids, the model's vocabulary 257"):
         check_data(training(), Windows(vocabulary=300))
     with pytest.raises(InvalidError, match="7 samples of 128 tokens are too few"):
         check_data(training(), Windows(count=7))
