@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Final
@@ -34,10 +34,10 @@ def is_available() -> bool:
 
 @contextmanager
 def tracked(app: FastAPI, settings: Settings, database: Database) -> Iterator[None]:
-    """Run the collector and serve /aim while the block runs; nothing without Aim."""
-    if not is_available():
-        yield
-        return
+    """Run the collector, serve /aim and /mlflow while the block runs.
+
+    Without Aim there is /mlflow only: what it takes is collected once Aim is there.
+    """
     tracking = Tracking(settings.data / FOLDER, own_environment())
     gate = AimGate(
         tracking.host,
@@ -45,11 +45,15 @@ def tracked(app: FastAPI, settings: Settings, database: Database) -> Iterator[No
         holder=lambda digest: _holder(database, digest),
         sees=lambda principal: _sees(database, principal),
     )
-    add_routes(app, gate)
-    app.include_router(codes.router, prefix="/api/v1")
+    app.state.aim = gate
     app.include_router(mlflow.router)
     app.state.mlflow = mlflow.MlflowSite(settings.data / MLFLOW)
-    with running(tracking, gate), closing(app.state.mlflow):
+    aim: AbstractContextManager[None] = nullcontext()
+    if is_available():
+        add_routes(app, gate)
+        app.include_router(codes.router, prefix="/api/v1")
+        aim = running(tracking, gate)
+    with aim, closing(app.state.mlflow):
         yield
 
 

@@ -16,13 +16,17 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from hpcplat.settings import read_settings
 from hpcplat.tracking.curves import history
 from hpcplat.tracking.mlflow_job import mlflow_runs
 from server import dependencies, mlflow, problems
+from server.aimui import install
 from server.aimui.proxy import AimGate
 from server.aimui.sessions import Sessions
 from server.auth import Principal
 from server.collector.mlflow_runs import MlflowCatalogue, Several
+from server.database import Database
+from server.queries import people
 
 SCRIPT = """
 import mlflow, pathlib
@@ -157,3 +161,21 @@ def test_users_have_stores_of_their_own(tmp_path: Path) -> None:
         with pytest.raises(Exception, match="can't be the name"):
             site.place(workspace, user)
     site.close()
+
+
+def test_it_is_there_without_aim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install, "is_available", lambda: False)
+    database = Database(f"sqlite:///{tmp_path}/hpcplat.db")
+    database.migrate()
+    made = FastAPI()
+    settings = read_settings({"HPCPLAT_DATA": str(tmp_path)})
+    admin = Principal(1, "root", is_admin=True)
+    made.dependency_overrides[dependencies.principal] = lambda: admin
+    with database.write() as session:
+        people.ensure_workspace(session, "team", datetime.now(UTC))
+    with install.tracked(made, settings, database), TestClient(made) as client:
+        assert client.post(f"/mlflow/team/{CREATE}", json={}).status_code == 200
+        assert client.get("/aim/").status_code == 404
+    database.close()
