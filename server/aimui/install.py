@@ -19,7 +19,7 @@ from server.aimui import codes, proxy
 from server.aimui.proxy import AimGate
 from server.aimui.sessions import Sessions
 from server.aimui.tracking import Tracking
-from server.auth import Principal
+from server.auth import Principal, TokenScope
 from server.collector.mlflow_runs import MLFLOW
 from server.database import Database
 from server.queries import memberships, people
@@ -84,11 +84,19 @@ def running(tracking: Tracking, gate: AimGate) -> Iterator[None]:
 def _holder(database: Database, digest: str) -> Principal | None:
     with database.read() as session:
         found = people.holder_of(session, digest, datetime.now(UTC))
-    return Principal(found.user_id, found.user, found.is_admin) if found else None
+    if found is None:
+        return None
+    scopes = frozenset(scope for scope in TokenScope if scope in found.scopes)
+    return Principal(found.user_id, found.user, found.is_admin, scopes)
 
 
 def _sees(database: Database, principal: Principal) -> Mapping[str, bool]:
+    """Return workspaces, and whether to write there: by role and by the token's scopes."""
+    if TokenScope.READ not in principal.scopes:
+        return {}
     with database.read() as session:
-        return memberships.workspaces_to_see(
+        found = memberships.workspaces_to_see(
             session, principal.user_id, everything=principal.is_admin
         )
+    writes = TokenScope.WRITE in principal.scopes
+    return {name: may and writes for name, may in found.items()}
