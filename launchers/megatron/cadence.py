@@ -10,6 +10,7 @@ from typing import Literal
 # One interruption in about 50,000 hours of a GPU: 419 in 54 days on 16,384 of them
 # (Grattafiori et al. 2024, arXiv:2407.21783, section 3.3.4).
 HOURS_BETWEEN_FAILURES = 50_000
+RECOVERY = 60.0  # seconds; through Slurm, from a checkpoint on disk
 FIRST = 60.0  # seconds
 LONGEST = 1800.0
 LARGEST_COST = 0.02  # of the run
@@ -19,8 +20,8 @@ LARGEST_COST = 0.02  # of the run
 class Cadence:
     """Says after each step whether to save now. ``every`` steps, or by measured costs.
 
-    Automatic: the interval of Young 1974 (Comm. ACM 17), sqrt(2 x cost x time between
-    failures), but no save costs more than 2 % of the time since the last one.
+    Automatic: the interval at which a run is available most of its time (see
+    ``interval``), but no save costs more than 2 % of the time since the last one.
     """
 
     every: int | Literal["auto"]
@@ -41,7 +42,11 @@ class Cadence:
 
 
 def interval(stall: float, ranks: int) -> float:
-    """Return the seconds between saves that lose the least time."""
+    """Return the seconds between saves that lose the least time.
+
+    Tc = Ts + sqrt(2 (Tf + Tr) Ts + Ts**2), with the cost of a save Ts, the time between
+    failures Tf and the time of a recovery Tr (arXiv:2410.18124).
+    """
     between = HOURS_BETWEEN_FAILURES * 3600 / ranks
-    young = sqrt(2 * stall * between)
-    return max(min(max(young, FIRST), LONGEST), stall / LARGEST_COST)
+    best = stall + sqrt(2 * (between + RECOVERY) * stall + stall**2)
+    return max(min(max(best, FIRST), LONGEST), stall / LARGEST_COST)

@@ -186,7 +186,9 @@ def test_what_would_train_wrongly_in_silence_is_refused() -> None:
 def test_saves_are_as_far_apart_as_they_cost_and_as_failures_come() -> None:
     assert cadence.interval(0.5, 1) == cadence.LONGEST
     many = cadence.interval(0.5, 16_384)
-    assert many == pytest.approx(math.sqrt(2 * 0.5 * 50_000 * 3600 / 16_384))
+    between = 50_000 * 3600 / 16_384
+    best = 0.5 + math.sqrt(2 * (between + cadence.RECOVERY) * 0.5 + 0.5**2)
+    assert many == pytest.approx(best)
     assert cadence.interval(0.001, 16_384) == cadence.FIRST
     assert cadence.interval(100.0, 16_384) == 5000.0, "never more than 2 % of the run"
     by_step = cadence.Cadence(every=10, ranks=4)
