@@ -62,6 +62,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         SERVICE | {"hpcplat_database": "postgresql://hpcplat:changeme@db/hpcplat"},
         "at least 16 characters",
     ),
+    "root through sudo": (
+        "hpcplat",
+        SERVICE | {"hpcplat_sudo_group": "people"},
+        "ordinary user",
+    ),
     "an unknown database": (
         "hpcplat",
         SERVICE | {"hpcplat_database": "mysql://x"},
@@ -193,13 +198,35 @@ def test_no_secret_has_a_default() -> None:
                 assert value == "", f"{name} in {path}"
 
 
+@pytest.mark.skipif(not Path("/usr/sbin/visudo").exists(), reason="needs visudo")
+def test_an_ordinary_service_gets_one_program_through_sudo(tmp_path: Path) -> None:
+    values = {
+        "ansible_python_interpreter": sys.executable,
+        "hpcplat_user": "hpcplat",
+        "hpcplat_sudo_group": "people",
+        "hpcplat_prefix": str(tmp_path),
+        "hpcplat_venv": str(PROGRAMS.parent),
+    }
+    role = {"name": "hpcplat", "tasks_from": "sudo"}
+    tasks = [{"ansible.builtin.include_role": role}] * 2
+    play = {"hosts": "localhost", "gather_facts": False, "vars": values}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play | {"tasks": tasks}]))
+    done = ran("ansible-playbook", str(tmp_path / "play.yml"))
+    assert done.returncode == 0, done.stdout
+    rules = (tmp_path / "etc/sudoers.d/hpcplat").read_text()
+    (line,) = [one for one in rules.splitlines() if one.startswith("hpcplat ALL")]
+    program = line.split()[-2]
+    assert (tmp_path / program.lstrip("/")).stat().st_mode & 0o777 == 0o755
+    assert done.stdout.count("changed: ") == 4  # the second time it changes nothing
+
+
 @pytest.mark.slurm
 def test_the_unit_leaves_the_rights_that_submission_needs(
     cluster: Cluster, unix_users: tuple[str, ...]
 ) -> None:
     unit = (ANSIBLE / "roles/hpcplat/templates/hpcplat.service.j2").read_text()
     (names,) = re.findall(
-        r"^CapabilityBoundingSet=(CAP_SETUID .*)$", unit, re.MULTILINE
+        r"^CapabilityBoundingSet=(.*CAP_SETFCAP)$", unit, re.MULTILINE
     )
     kept = ",".join(f"+{name.removeprefix('cap_')}" for name in names.lower().split())
     confined = ["setpriv", "--no-new-privs", f"--bounding-set=-all,{kept}"]
