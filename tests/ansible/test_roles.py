@@ -104,7 +104,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     One playbook for all: Ansible takes seconds to start.
     """
     folder = tmp_path_factory.mktemp("answers")
-    cases = {name: case[:2] for name, case in {**TAKEN, **REFUSED}.items()}
+    cases = TAKEN | {name: case[:2] for name, case in REFUSED.items()}
     numbered = dict(enumerate(cases))
     tasks = [
         _case(folder / str(number), *cases[name]) for number, name in numbered.items()
