@@ -33,7 +33,7 @@ from server.site import Site
 logger = logging.getLogger("hpcplat.submission")
 
 DATABASE_PAUSE: Final = 1.0  # seconds
-BATCH: Final = 8  # submissions that are claimed, and noted, together
+BATCH: Final = 4  # submissions that are claimed, and noted, together
 NOTE_WITHIN: Final = 0.3  # seconds; who waits for an answer need not wait for a batch
 LOOK_AGAIN: Final = 1.0  # seconds; rows that another service queued, or retries
 
