@@ -76,7 +76,7 @@ class Cursor:
         if first == last:
             return self._permutation(first)(places)
         found = np.empty_like(places)
-        for epoch in np.unique(epochs).tolist():
+        for epoch in range(first, last + 1):
             within = epochs == epoch
             found[within] = self._permutation(epoch)(places[within])
         return found

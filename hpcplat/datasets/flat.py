@@ -118,8 +118,9 @@ class FlatRows:
     def _map(self, shards: Rows) -> None:
         if self._all_mapped or self._mapped[shards].all():
             return
-        for shard in np.unique(shards[~self._mapped[shards]]):
-            self._map_one(int(shard))
+        # Not np.unique: its first use loads numpy.ma, which costs more than the rest.
+        for shard in sorted(set(shards[~self._mapped[shards]].tolist())):
+            self._map_one(shard)
             self._mapped[shard] = True
         self._all_mapped = bool(self._mapped.all())
 
