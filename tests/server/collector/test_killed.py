@@ -12,6 +12,8 @@ import pytest
 
 from hpcplat.tracking import MetricsWriter
 from hpcplat.tracking.aimlink import aim_run_hash
+from server.collector.catalogue import FolderCatalogue
+from server.collector.collector import Collector
 
 pytestmark = pytest.mark.slow
 
@@ -19,6 +21,17 @@ pytestmark = pytest.mark.slow
 def start(aim: Path, runs: Path) -> subprocess.Popen[bytes]:
     words = ["-I", "-m", "server.collector", "--aim", str(aim), "--folders", str(runs)]
     return subprocess.Popen([sys.executable, *words])
+
+
+def wait_until_it_collects(aim: Path) -> None:
+    """Wait until a store of the run was written to since now."""
+    begun, deadline = time.time(), time.monotonic() + 100
+    while time.monotonic() < deadline:
+        stores = (aim / "local" / ".aim" / "seqs" / "chunks").glob("*/*")
+        if any(path.stat().st_mtime > begun for path in stores):
+            return
+        time.sleep(0.05)
+    pytest.fail("the collector did not begin")
 
 
 def test_nothing_is_lost_and_nothing_comes_twice_over_kill_9(
@@ -32,20 +45,21 @@ def test_nothing_is_lost_and_nothing_comes_twice_over_kill_9(
         writer = MetricsWriter(run, attempt=attempt)
         step = max(0, step - 50)
         process = start(aim, run)
-        time.sleep(1.5)  # its imports
-        until = time.monotonic() + chance.uniform(0.5, 2.5)
+        writer.log({"loss": step + attempt / 10, "lr": 0.5}, step=step)
+        step += 1
+        wait_until_it_collects(aim)
+        until = time.monotonic() + chance.uniform(0.2, 1.5)
         while time.monotonic() < until:
             for _ in range(50):
                 writer.log({"loss": step + attempt / 10, "lr": 0.5}, step=step)
                 step += 1
-            time.sleep(0.001)
+            time.sleep(0.005)
         process.kill()
         process.wait(10)
         writer.close()
-    last = start(aim, run)
-    time.sleep(4)
-    last.terminate()
-    assert last.wait(20) == 0
+    last = Collector(FolderCatalogue([run]), aim)
+    last.look()
+    last.close()
     found: Mapping[tuple[str, str], list[tuple[int, float, float]]]
     found = see(aim / "local", aim_run_hash("run")).curves
     newest: dict[int, float] = {}
