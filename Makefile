@@ -2,10 +2,13 @@
 PYTHON := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: setup demo demo-down test test-fast test-matrix check lint bench docs clean
+.PHONY: setup setup-test demo demo-down test test-fast test-matrix check lint bench docs clean
 
 setup:
 	@./bootstrap
+
+setup-test:
+	@./bootstrap test
 
 demo: setup
 	@$(PYTHON) -m hpcplat.cli.main demo
@@ -13,13 +16,13 @@ demo: setup
 demo-down: setup
 	@hpcplat demo --down
 
-test: setup
+test: setup-test
 	@$(PYTHON) -m pytest -n 2
 
-test-fast: setup
+test-fast: setup-test
 	@$(PYTHON) -m pytest -n 2 -m "not slurm and not slow"
 
-test-matrix: setup
+test-matrix: setup-test
 	@$(PYTHON) -m tests.matrix
 
 lint: setup
@@ -30,7 +33,7 @@ lint: setup
 
 check: lint test
 
-bench: setup
+bench: setup-test
 	@$(PYTHON) -m tests.benchmarks
 
 docs: setup
