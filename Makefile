@@ -16,8 +16,11 @@ demo: setup
 demo-down: setup
 	@hpcplat demo --down
 
+# Real daemons are late now and then when two cores do all of this at once: what failed
+# is run once more, alone. What fails again is a fault.
 test: setup-test
-	@$(PYTHON) -m pytest -n 2
+	@$(PYTHON) -m pytest -n 2 \
+		|| $(PYTHON) -m pytest --last-failed --last-failed-no-failures none
 
 test-fast: setup-test
 	@$(PYTHON) -m pytest -n 2 -m "not slurm and not slow"
