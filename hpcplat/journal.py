@@ -19,6 +19,9 @@ from hpcplat.checkpoints.proof import ResumeMismatchError
 
 FILE_NAME: Final = "steps.txt"
 MARK: Final = "."  # ends a whole line: a torn one has none
+# Rounding differs between layouts, and an unstable stretch of a training multiplies what
+# differs (a thousandfold in ten steps was seen): near numbers are asked of so many steps.
+STEPS_THAT_STAY_NEAR: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,8 @@ class Journal:
         """
         earlier = self._expected.pop(entry.step, None)
         if earlier is not None:
-            compare(earlier, Expected(entry, self.conditions))
+            near = self.compared < STEPS_THAT_STAY_NEAR
+            compare(earlier, Expected(entry, self.conditions), near)
             self.compared += 1
         self._append(_line(entry))
 
@@ -105,11 +109,15 @@ class Journal:
             self.lost += 1
 
 
-def compare(earlier: Expected, now: Expected) -> None:
-    """Raise ResumeMismatchError with the first quantity that differs."""
+def compare(earlier: Expected, now: Expected, must_be_near: bool = True) -> None:
+    """Raise ResumeMismatchError with the first quantity that differs.
+
+    Under other conditions loss and norm must be near, or are not looked at.
+    """
     exact = earlier.conditions == now.conditions and now.conditions.exact
     for name, was, found, near in _quantities(earlier, now):
-        if was == found or (not exact and near):
+        is_good_enough = near is not None and (near or not must_be_near)
+        if was == found or (not exact and is_good_enough):
             continue
         how = "bit for bit" if exact else "within the tolerance"
         raise ResumeMismatchError(
@@ -121,14 +129,14 @@ def compare(earlier: Expected, now: Expected) -> None:
 
 def _quantities(
     earlier: Expected, now: Expected
-) -> Iterator[tuple[str, object, object, bool]]:
-    """Yield (name, was, is, whether near enough on another layout)."""
+) -> Iterator[tuple[str, object, object, bool | None]]:
+    """Yield (name, was, is, whether near; None for what must be equal anywhere)."""
     one, two = earlier.entry, now.entry
     loss = max(earlier.conditions.loss_tolerance, now.conditions.loss_tolerance)
     norm = max(earlier.conditions.norm_tolerance, now.conditions.norm_tolerance)
-    yield "samples", one.samples, two.samples, False
-    yield "learning rate", one.learning_rate, two.learning_rate, False
-    yield "loss scale", one.loss_scale, two.loss_scale, False
+    yield "samples", one.samples, two.samples, None
+    yield "learning rate", one.learning_rate, two.learning_rate, None
+    yield "loss scale", one.loss_scale, two.loss_scale, None
     near = math.isclose(one.loss, two.loss, rel_tol=0, abs_tol=loss)
     yield "loss", _bits(one.loss), _bits(two.loss), near
     near = math.isclose(one.grad_norm, two.grad_norm, rel_tol=norm)

@@ -48,14 +48,14 @@ def mean_over_ranks(loss: torch.Tensor) -> torch.Tensor:
     return mean / dist.get_world_size()
 
 
-def main(dataset: str, root: str | None) -> None:
+def main(dataset: str | None = None, root: str | None = None) -> None:
     """Train, from the newest checkpoint if there is one."""
     run = hpcplat.run.current()  # (1) which rank, which job
     device = device_of(run)
     dist.init_process_group("gloo" if device.type == "cpu" else "nccl")
     torch.manual_seed(SEED + run.rank)  # dropout differs; DDP makes the weights equal
 
-    version = run.dataset(dataset, root)  # (2) the data, by name and version
+    version = run.dataset(dataset, root)  # (2) the data that the spec names
     images = ImageRows(
         version.split("train"),
         augmentation=Augmentation(SEED, shift=2),
@@ -94,4 +94,4 @@ def main(dataset: str, root: str | None) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)
+    main(*sys.argv[1:])

@@ -6,6 +6,7 @@ run never uses; ``torch.compile`` stands aside while it is imported there.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,10 @@ from typing import Any
 import torch
 
 from launchers.megatron import cpu
+
+# Megatron imports these for timers that are not used here, where they are installed
+# (0.2 s and more): a None in sys.modules lets the import fail, and it goes on without.
+NOT_NEEDED = ("torch.utils.tensorboard", "wandb")
 
 
 def _as_it_is(*args: Any, **_options: Any) -> Any:  # noqa: ANN401 - any decorator use
@@ -30,10 +35,14 @@ def _quick_import() -> Iterator[None]:
         warnings.simplefilter("ignore")
         if not torch.cuda.is_available():
             torch.compile = _as_it_is
+        hidden = [name for name in NOT_NEEDED if name not in sys.modules]
+        sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
         try:
             yield
         finally:
             torch.compile = real
+            for name in hidden:
+                del sys.modules[name]
 
 
 with _quick_import():

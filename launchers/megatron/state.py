@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -18,12 +18,20 @@ RNG = "rng."
 
 
 def state_shards(live: Live) -> list[Shard]:
-    """Return parameters, buffers and optimizer state; the tensors are the live ones."""
-    found: list[Shard] = []
+    """Return parameters, buffers and optimizer state; the tensors are the live ones.
+
+    They are looked up once: all of them are updated in place for as long as they live.
+    """
+    if not live.shards:
+        live.shards.extend(_state_shards(live))
+    return list(live.shards)
+
+
+def _state_shards(live: Live) -> Iterator[Shard]:
     known = logical.parameters(live.chunks)
     by_tensor = {id(one.tensor): one for one in known}
     for parameter in known:
-        found += logical.shards("", parameter, parameter.tensor)
+        yield from logical.shards("", parameter, parameter.tensor)
     for one in adam.owned(live.optimizer):
         parameter = by_tensor[id(one.parameter)]
         tensors = {name: one.state[name] for name in adam.MOMENTS}
@@ -31,8 +39,7 @@ def state_shards(live: Live) -> list[Shard]:
             tensors["main"] = one.main
         for name, tensor in tensors.items():
             prefix = f"optimizer.{name}."
-            found += logical.shards(prefix, parameter, tensor, one.start)
-    return found
+            yield from logical.shards(prefix, parameter, tensor, one.start)
 
 
 def settle(live: Live) -> None:

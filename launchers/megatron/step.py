@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from hpcplat.checkpoints.shard import Shard
 from hpcplat.parallel import RankPlace
 from hpcplat.training import Training
 from launchers.megatron import optimizer as adam
@@ -66,6 +67,7 @@ class Live:
     batches: Batches
     device: torch.device
     validation: Batches | None = None
+    shards: list[Shard] = field(default_factory=list)  # state.state_shards fills it
     world: int = field(default_factory=dist.get_world_size)
 
     @property

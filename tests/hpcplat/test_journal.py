@@ -72,6 +72,20 @@ def test_on_another_layout_numbers_may_be_near_but_samples_equal(
         again.record(replace(steps(3)[2], samples="00ac"))
 
 
+def test_on_another_layout_ten_steps_must_be_near_and_then_only_samples_equal(
+    tmp_path: Path,
+) -> None:
+    first = Journal(tmp_path, HERE)
+    for entry in steps(12):
+        first.record(entry)
+    again = Journal(tmp_path, ELSEWHERE)
+    for entry in steps(10):
+        again.record(entry)
+    again.record(replace(steps(11)[10], loss=9.0))
+    with pytest.raises(ResumeMismatchError, match="samples"):
+        again.record(replace(steps(12)[11], samples="ffff"))
+
+
 def test_a_step_without_an_update_equals_itself(tmp_path: Path) -> None:
     for _ in range(2):
         Journal(tmp_path, HERE).record(replace(ENTRY, grad_norm=math.nan))

@@ -16,11 +16,7 @@ from pathlib import Path
 from hpcplat.cli.main import main as hpcplat
 from launchers.warm import WarmProcess
 from tests.benchmarks.training import layouts, resumes, saves, starts, steps
-from tests.launchers.megatron.conftest import (
-    PR_SET_CHILD_SUBREAPER,
-    Trainer,
-    text_files,
-)
+from tests.launchers.megatron.conftest import PR_SET_CHILD_SUBREAPER, Trainer
 
 PARTS: dict[str, Callable[[Trainer, Path], None]] = {
     "layouts": layouts.run,
@@ -48,10 +44,11 @@ def main(wanted: list[str]) -> None:
 
 
 def make_dataset(folder: Path) -> str:
-    """Ingest some text; return its name and version."""
+    """Ingest some text (Python's own source); return its name and version."""
     source = folder / "text"
     source.mkdir()
-    text_files(source)
+    for file in sorted(Path(os.__file__).parent.glob("*.py")):
+        (source / f"{file.stem}.txt").write_bytes(file.read_bytes())
     words = ["data", "ingest", "--text", str(source), "--name", "tiny"]
     words += ["--root", str(folder / "data"), "--split", "validation=0.2"]
     if hpcplat(words) != 0:

@@ -18,10 +18,11 @@ from hpcplat.jobs import read_spec
 from hpcplat.signals import Asked
 from hpcplat.training import Training, training_of
 from launchers.megatron import model
-from launchers.megatron.config import transformer_config
+from launchers.megatron.config import is_deterministic, transformer_config
 from launchers.megatron.core import (
     DistributedDataParallel,
     DistributedDataParallelConfig,
+    Float16Module,
     GPTModel,
     OptimizerConfig,
     finalize_model_grads,
@@ -30,7 +31,7 @@ from launchers.megatron.core import (
     get_megatron_optimizer,
     parallel_state,
 )
-from launchers.megatron.groups import joined, make_deterministic
+from launchers.megatron.groups import device, joined, make_deterministic
 from launchers.megatron.loop import Loop
 from launchers.megatron.run import (
     _dataset,
@@ -40,6 +41,7 @@ from launchers.megatron.run import (
     _origin,
 )
 from launchers.megatron.step import train_step
+from launchers.megatron.telemetry import memory_gib
 from launchers.memory import MemoryCopies
 
 BLOCK, ROUNDS = 10, 8
@@ -51,8 +53,10 @@ class Plain:
     def __init__(self, training: Training) -> None:
         config = transformer_config(training)
         shape, length = training.model, training.sequence_length
-        spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False)
-        model._use_local_norms(spec)
+        engine, half = model.has_transformer_engine(), config.bf16
+        spec = get_gpt_decoder_block_spec(config, use_transformer_engine=engine)
+        if not engine:
+            model._use_local_norms(spec)
         gpt = GPTModel(
             config,
             spec,
@@ -62,10 +66,16 @@ class Plain:
             post_process=parallel_state.is_pipeline_last_stage(),
             share_embeddings_and_output_weights=True,
         )
-        self.model = DistributedDataParallel(
-            config, DistributedDataParallelConfig(), gpt
+        gpt = Float16Module(config, gpt.to(device())) if half else gpt.to(device())
+        reducing = DistributedDataParallelConfig(grad_reduce_in_fp32=half)
+        self.model = DistributedDataParallel(config, reducing, gpt)
+        settings = OptimizerConfig(
+            optimizer="adam",
+            lr=1e-3,
+            clip_grad=1.0,
+            bf16=half,
+            params_dtype=config.params_dtype,
         )
-        settings = OptimizerConfig(optimizer="adam", lr=1e-3, clip_grad=1.0)
         self.optimizer = get_megatron_optimizer(
             settings, [self.model], use_gloo_process_groups=False
         )
@@ -75,8 +85,11 @@ class Plain:
         self.micro = batch.micro_size
         self.count = batch.global_size // (replicas * self.micro)
         self.length = length
-        self.tokens = torch.randint(0, shape.vocab_size, (self.micro, length + 1))
-        self.positions = torch.arange(length).expand(self.micro, length)
+        size = (self.micro, length + 1)
+        self.tokens = torch.randint(0, shape.vocab_size, size, device=device())
+        self.positions = torch.arange(length, device=device()).expand(
+            self.micro, length
+        )
         self.run = get_forward_backward_func()
 
     def step(self) -> None:
@@ -98,7 +111,7 @@ class Plain:
         """Do one micro batch."""
         inputs, labels = self.tokens[:, :-1], self.tokens[:, 1:].contiguous()
         output = gpt(inputs.contiguous(), self.positions, None, labels=labels)
-        return output, lambda out: (out.mean(), out.detach().mean())
+        return output, lambda out: (out.float().mean(), out.detach().mean())
 
 
 def one_step(loop: Loop) -> float:
@@ -146,6 +159,7 @@ def measured(loop: Loop, plain: Plain) -> dict[str, float]:
         "high": high,
         "cpu": statistics.median(cpu),
         "data": statistics.median(waits) / statistics.median(ours),
+        "memory": memory_gib(),
     }
 
 
@@ -154,7 +168,8 @@ def main(path: Path) -> None:
     place = rank_placement()
     spec = read_spec(path)
     training = _on_these_machines(training_of(spec), place)
-    make_deterministic()
+    if is_deterministic(training):
+        make_deterministic()
     version = _dataset(training)
     with joined(training, place) as coordinates:
         live = _live(training, coordinates, version)

@@ -1,0 +1,161 @@
+"""One GPU: tokens/s and MFU beside Megatron's own loop, and a resume bit for bit.
+
+    python tests/gpu/train_gpt.py
+
+Needs hpcplat[all] and one NVIDIA GPU; takes some minutes. Without a GPU the same steps are
+run on a tiny model, to see that the script itself works. Exit code 1 if the resume was not
+bit-identical.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hpcplat.checkpoints.folder import name_of
+from hpcplat.cli.main import main as hpcplat
+from hpcplat.jobs import spec_of
+from hpcplat.journal import Expected, read
+from hpcplat.training import training_of
+from launchers.megatron.telemetry import peak_flops
+
+ON_GPU = torch.cuda.is_available()
+STEP_RANKS = Path(__file__).parents[1] / "benchmarks" / "training" / "step_ranks.py"
+PRESET = "gpt2-355m" if ON_GPU else "gpt-tiny"
+LENGTH, BATCH, MICRO = (1024, 32, 8) if ON_GPU else (32, 4, 2)
+
+
+def main() -> int:
+    """Measure, resume, and print what was found."""
+    with tempfile.TemporaryDirectory(prefix="hpcplat-gpu-") as name:
+        folder = Path(name)
+        spec = spec_for(make_dataset(folder), folder / "data")
+        speed(folder / "speed", spec)
+        same = resume(folder / "resume", spec)
+    print(f"Resume in deterministic mode: {'bit-identical' if same else 'DIFFERS'}")
+    return 0 if same else 1
+
+
+def make_dataset(folder: Path) -> str:
+    """Ingest Python's own source as bytes."""
+    source = folder / "text"
+    source.mkdir()
+    for file in sorted(Path(os.__file__).parent.glob("*.py")):
+        (source / f"{file.stem}.txt").write_bytes(file.read_bytes())
+    words = ["data", "ingest", "--text", str(source), "--name", "source"]
+    if hpcplat([*words, "--root", str(folder / "data")]) != 0:
+        sys.exit("the dataset could not be made")
+    version = next((folder / "data" / "source" / "versions").iterdir())
+    return f"source@{version.name[:12]}"
+
+
+def spec_for(dataset: str, root: Path) -> dict[str, Any]:
+    """Return the job: a GPT in bf16 on one rank."""
+    return {
+        "name": "one-gpu",
+        "kind": "train",
+        "preset": PRESET,
+        "data": dataset,
+        "checkpoint": {"every": 10, "keep_last": 2},
+        "settings": {
+            "steps": 1000,
+            "data": {"root": str(root), "sequence_length": LENGTH},
+            "batch": {"global_size": BATCH, "micro_size": MICRO},
+            "precision": {"format": "bf16"},
+        },
+    }
+
+
+def speed(folder: Path, spec: dict[str, Any]) -> None:
+    """Print step time, tokens/s and MFU of both loops, run in turns."""
+    run(folder, spec, [str(STEP_RANKS)])
+    found = json.loads((folder / "times.json").read_text())
+    training = training_of(spec_of(spec))
+    tokens = BATCH * LENGTH
+    flops = training.model.flops_per_token(LENGTH) * tokens
+    peak = peak_flops("bf16")
+    device = torch.cuda.get_device_name() if ON_GPU else "CPU (a tiny model)"
+    print(
+        f"\n{PRESET}, bf16, {tokens} tokens a step, {device}, torch {torch.__version__}"
+    )
+    print(f"{'':20}{'step, ms':>10}{'tokens/s':>12}{'MFU':>8}")
+    for name, seconds in (
+        ("hpcplat", found["ours"]),
+        ("Megatron alone", found["plain"]),
+    ):
+        mfu = f"{flops / seconds / peak:.1%}" if peak else "-"
+        print(f"{name:20}{seconds * 1e3:10.1f}{tokens / seconds:12.0f}{mfu:>8}")
+    print(
+        f"ratio {found['ratio']:.3f}; waiting for data {found['data']:.2%} of a step; "
+    )
+    print(f"memory {found['memory']:.1f} GiB (both models). MFU: model FLOPs (arXiv:")
+    print(
+        "2204.02311, appendix B) over "
+        + (f"{peak / 1e12:.0f} TFLOP/s." if peak else "-")
+    )
+
+
+def resume(folder: Path, spec: dict[str, Any]) -> bool:
+    """Train 12 steps, lose those after the 6th, train them again: the same bits?"""
+    settings = spec["settings"]
+    again = {**spec, "checkpoint": {"every": 6, "keep_last": 5}}
+    again["settings"] = {**settings, "steps": 12, "deterministic": True}
+    words = ["-m", "launchers.megatron"]
+    run(folder, again, words)
+    first = entries(folder)
+    shutil.rmtree(folder / "checkpoints" / name_of(12))
+    run(folder, again, words)
+    return entries(folder) == first and sorted(first) == list(range(1, 13))
+
+
+def entries(folder: Path) -> dict[int, Any]:
+    """Return the journal's entries by step."""
+    found: dict[int, Expected] = read(folder / "journal" / "steps.txt")
+    return {step: one.entry for step, one in found.items()}
+
+
+def run(folder: Path, spec: dict[str, Any], words: list[str]) -> None:
+    """Run one rank to its end; stop with its log if it fails."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "spec.json"
+    path.write_text(json.dumps(spec))
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    place = {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "NODE_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "HPCPLAT_RUN_FOLDER": str(folder),
+        "HPCPLAT_ATTEMPT": "1",
+        "HPCPLAT_GENERATION": "0",
+        "HPCPLAT_JOB_KEY": "gpu",
+    }
+    done = subprocess.run(
+        [sys.executable, *words, str(path)],
+        env={**os.environ, **place},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(done.stdout[-2000:] + done.stderr[-4000:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
