@@ -24,6 +24,9 @@ from hpcplat.datasets.shard import ABSENT, Index, read_index
 # So many shards stay mapped; the kernel allows 65,530 maps in a process.
 _MAPPED_SHARDS = 1024
 
+_AT_ONCE = 16  # chunks decoded between two looks at the resident pages
+_HUGE_PAGE = 2 * 2**20
+
 
 class _Shard(NamedTuple):
     path: Path
@@ -159,7 +162,15 @@ class ChunkedRows:
     def _decode_all(
         self, chunks: list[int], places: list[npt.NDArray[np.uint8]]
     ) -> None:
-        if self._watch.is_over(len(chunks) * self._format.chunk_bytes):
+        # Looked at within a batch too: each chunk may bring in a huge page, of 2 MiB.
+        for first in range(0, len(chunks), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            self._decode_some(chunks[part], places[part])
+
+    def _decode_some(
+        self, chunks: list[int], places: list[npt.NDArray[np.uint8]]
+    ) -> None:
+        if self._watch.is_over(len(chunks) * max(self._format.chunk_bytes, _HUGE_PAGE)):
             self.forget_pages()
         per_shard = self._format.shard_rows // self._format.chunk_rows
         shards = [self._shard(chunk // per_shard) for chunk in chunks]
