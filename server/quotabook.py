@@ -16,6 +16,7 @@ logger = logging.getLogger("hpcplat.quotas")
 
 REFRESH: Final = 10.0  # seconds: older ones are renewed beside the requests
 STALE: Final = 30.0  # seconds: older ones are never used
+RETRY: Final = 5.0  # seconds after a failure before Slurm is asked again
 
 
 class QuotaBook:
@@ -29,6 +30,7 @@ class QuotaBook:
         self._site = site
         self._clock = clock
         self._known: tuple[float, Book] | None = None
+        self._failure: tuple[float, UnavailableError] | None = None
         self._asking = threading.Lock()
 
     def book(self) -> Book | None:
@@ -49,7 +51,21 @@ class QuotaBook:
         with self._asking:
             if self._known is not None and self._known is not known:
                 return self._known[1]  # somebody else asked while we waited
+            self._refuse_after_failure()
+            return self._remembering(enforced)
+
+    def _refuse_after_failure(self) -> None:
+        """Fail at once for some seconds: not every request need wait for the same."""
+        if self._failure and self._clock() - self._failure[0] < RETRY:
+            error = self._failure[1]
+            raise UnavailableError(error.what, error.remedy) from error
+
+    def _remembering(self, enforced: frozenset[str]) -> Book:
+        try:
             return self._renewed(enforced)
+        except UnavailableError as error:
+            self._failure = (self._clock(), error)
+            raise
 
     def forget(self) -> None:
         """Have the next look ask Slurm: its limits were changed."""

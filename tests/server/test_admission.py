@@ -11,8 +11,10 @@ import pytest
 from hpcplat.errors import UnavailableError
 from hpcplat.jobs import JobSpec, spec_of
 from hpcplat.sitepolicy import SitePolicy
+from hpcplat.slurm.scheduler import Association
 from server.admission import admit, policy_for
 from server.problems import FieldsError
+from server.quotabook import QuotaBook
 from server.site import Facts, Site
 from tests.server.fakes import PARTITION, FakeSlurm, node
 
@@ -121,3 +123,22 @@ def test_older_facts_do_while_slurm_is_away_but_not_for_ever(slurm: FakeSlurm) -
     with pytest.raises(UnavailableError):
         site.facts()
     assert site.name == "fake"
+
+
+def test_while_accounting_is_away_not_every_request_waits_for_it(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    slurm.settings["AccountingStorageEnforce"] = "associations,limits"
+    asked: list[float] = []
+
+    def away() -> tuple[Association, ...]:
+        asked.append(clock.now)
+        raise UnavailableError("slurmdbd is down.")
+
+    monkeypatch.setattr(slurm, "associations", away)
+    book = QuotaBook(Site(slurm, clock), clock)
+    for clock.now in (0.0, 1.0, 4.0, 6.0):
+        with pytest.raises(UnavailableError, match="slurmdbd is down"):
+            book.book()
+    assert asked == [0.0, 6.0]

@@ -63,6 +63,7 @@ FAULTS = {
     "service_killed_orphan": 8,
     "late_twin": 6,
 }
+COMMANDS = ("squeue", "sacct", "scontrol", "sinfo", "scancel", "sacctmgr", "sshare")
 LATEST = 240.0  # seconds until all must be settled
 
 
@@ -82,7 +83,7 @@ class Theatre:
         tried = self.folder / "tried"
         for folder in (programs, tried, self.folder / "runs"):
             folder.mkdir()
-        for name in ("squeue", "sacct", "scontrol", "sinfo", "scancel", "sacctmgr"):
+        for name in COMMANDS:
             (programs / name).symlink_to(_which(name))
         text = (HERE / "sbatch.sh").read_text()
         text = text.replace("REAL", _which("sbatch")).replace("TRIED", str(tried))
@@ -139,6 +140,7 @@ class Theatre:
     def request(self, number: int, method: str, path: str, **options: Any) -> Any:  # noqa: ANN401
         """Ask a service until it answers, as a good client does."""
         deadline = time.monotonic() + LATEST
+        last: object = "no connection"
         while time.monotonic() < deadline:
             transport = httpx.HTTPTransport(uds=str(self.socket(number)))
             with httpx.Client(
@@ -146,13 +148,16 @@ class Theatre:
             ) as client:
                 try:
                     answer = client.request(method, path, **options)
-                except httpx.TransportError:
+                except httpx.TransportError as error:
+                    last = error
                     time.sleep(0.1)
                     continue
             if answer.status_code < 500:
                 return answer.json()
+            last = answer.text
             time.sleep(0.1)
-        raise TimeoutError(path)
+        log = (self.folder / f"log{number}").read_text()[-3000:]
+        raise TimeoutError(f"{path}: {last!r}; deaths: {self.deaths}; log: {log}")
 
     def submit(self, number: int, name: str) -> str:
         spec = {
