@@ -1,6 +1,6 @@
 """Gathers text to train on: the Python standard library's own source, as .txt files.
 
-    python some_text.py FOLDER
+python some_text.py FOLDER
 """
 
 from __future__ import annotations
