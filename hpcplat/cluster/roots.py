@@ -15,7 +15,6 @@ from hpcplat.errors import InvalidError, UnavailableError
 
 # Debian's releases whose packages bring a Slurm that hpcplat is tried on.
 SUITES = {"bookworm": "22.05", "trixie": "24.11", "sid": "26.05"}
-MIRROR = "http://deb.debian.org/debian"
 
 
 def default_home() -> Path:
@@ -52,9 +51,7 @@ def _debootstrap(suite: str, root: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)  # what a killed one left
     options = ["--variant=minbase", f"--include={','.join(PACKAGES)}"]
     try:
-        done = processes.run(
-            ["debootstrap", *options, suite, str(aside), MIRROR], timeout=900
-        )
+        done = processes.run(["debootstrap", *options, suite, str(aside)], timeout=900)
     except processes.ProgramMissingError as error:
         raise UnavailableError(
             "debootstrap was not found.", "Run as root: apt-get install debootstrap"
