@@ -153,7 +153,7 @@ def cancel(
             raise
     except (NotFoundError, ConflictError):
         pass  # it ended in the meantime: the reconcile loop will see how
-    service.queued()
+    service.look_soon()
     service.refresh(at_once=True)
     return _again(service, scope, named.job.id)
 
@@ -185,7 +185,7 @@ def requeue(
         reason = f"{principal.name} asked for a requeue."
         events.add(session, job, "requeue", reason, now)
         submissions.watch_again(session, job.id)
-    service.queued()
+    service.look_soon()
     service.refresh(at_once=True)
     return _again(service, scope, named.job.id)
 

@@ -124,7 +124,7 @@ def adopted(
     for call, one in zip(calls, told, strict=True):
         if one.job is not None:
             _keep_script(service.folder_of(principal.name, one.job), call)
-    service.queued()
+    service.look_soon()
     return told
 
 

@@ -42,7 +42,7 @@ class Rhythm:
 
     fastest: float = 1.0
     slowest: float = 4.0  # so that a change is seen within 5, the asking included
-    idle: float = 10.0
+    idle: float = 4.0  # then only the database is asked: is there work?
 
     def after(self, last: float, moved: bool, busy: bool) -> float:
         """Return the seconds until the next question."""

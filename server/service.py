@@ -136,6 +136,11 @@ class Service:
         """Say that there is something to submit."""
         if self.is_running:
             self.submitter.wake()
+
+    def look_soon(self) -> None:
+        """Have Slurm asked now: somebody did something to a job there."""
+        if self.is_running:
+            self.submitter.wake()
             self._nudged.set()
 
     def refresh(self, *, at_once: bool = False) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import stat
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ def serve(
     ``mode``: who may connect to the socket. ``tracking``: collect runs into Aim, and
     serve its UI. Raises ConflictError if the address is taken.
     """
+    sys.setswitchinterval(0.0005)
     address = Address(path, host, port)
     service = make_service(settings)
     app = create_app(service, threads=True)

@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -130,6 +130,34 @@ def _prepared(work: Work, prepare: Prepare) -> Script | Outcome:
         return Refused("hpcplat could not write the batch script: see its log.")
 
 
+class Waiters:
+    """Requests that wait for a job's submission, woken when its outcome is noted."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, list[Callable[[], object]]] = {}
+
+    def add(self, job_id: str, wake: Callable[[], object]) -> None:
+        """Have ``wake`` called, from whatever thread, when there is news of the job."""
+        with self._lock:
+            self._waiting.setdefault(job_id, []).append(wake)
+
+    def remove(self, job_id: str, wake: Callable[[], object]) -> None:
+        """Forget a waiter."""
+        with self._lock:
+            left = [one for one in self._waiting.get(job_id, ()) if one is not wake]
+            self._waiting[job_id] = left
+            if not left:
+                del self._waiting[job_id]
+
+    def tell(self, job_ids: Iterable[str]) -> None:
+        """Wake those who wait for these jobs."""
+        with self._lock:
+            found = [w for job_id in job_ids for w in self._waiting.get(job_id, ())]
+        for wake in found:
+            wake()
+
+
 class Submitter:
     """Worker threads that send what is queued for one cluster."""
 
@@ -148,6 +176,7 @@ class Submitter:
         self.prepare = prepare
         self.pace = pace
         self.metrics = metrics
+        self.waiters = Waiters()
         self.counts: dict[str, int] = {}
         self._wake = threading.Condition()
         self._stopping = False
@@ -203,6 +232,7 @@ class Submitter:
             works = (
                 [] if self._stopping or not most else self._claim(session, now, most)
             )
+        self.waiters.tell(work.job_id for work, _ in done)
         for twin in twins:
             self._remove_twin(twin)
         for work, slurm_job_id in chosen:

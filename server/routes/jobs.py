@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -34,8 +35,7 @@ from server.states import State
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
 LONGEST_WAIT: Final = 120.0
-LOOK: Final = 0.02  # seconds; then ever longer
-SLOWEST_LOOK: Final = 0.25
+SLOWEST_LOOK: Final = 0.25  # seconds
 
 JobId = Annotated[
     str,
@@ -254,20 +254,32 @@ async def _settled(
     serving: Service, seeing: Scope, accepted: Accepted, wait: float
 ) -> JobAnswer:
     """Return the job, when Slurm has taken it or the time is over."""
-    pause = LOOK
+    if not serving.is_running:
+        await run_in_threadpool(serving.refresh, at_once=True)
     loop = asyncio.get_running_loop()
     end = loop.time() + wait
-    if wait or not serving.is_running:
-        await run_in_threadpool(serving.refresh, at_once=True)
-    while True:
-        answer = await run_in_threadpool(_current, serving, seeing, accepted.job_id)
-        if wait and answer.is_final and answer.slurm_job_id is None:
-            raise RefusedJobError(answer.reason, answer.id)
-        if answer.state not in {State.QUEUED, State.SUBMITTING} or loop.time() >= end:
-            return answer
-        await asyncio.sleep(pause)
-        pause = min(pause * 1.5, SLOWEST_LOOK)
-        await run_in_threadpool(serving.refresh)
+    news = asyncio.Event()
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(news.set)
+
+    serving.submitter.waiters.add(accepted.job_id, wake)
+    try:
+        while True:
+            news.clear()
+            answer = await run_in_threadpool(_current, serving, seeing, accepted.job_id)
+            if wait and answer.is_final and answer.slurm_job_id is None:
+                raise RefusedJobError(answer.reason, answer.id)
+            is_open = answer.state in {State.QUEUED, State.SUBMITTING}
+            if not is_open or loop.time() >= end:
+                return answer
+            # Another service on the same database may submit it: so look by oneself too.
+            with contextlib.suppress(TimeoutError):
+                left = min(SLOWEST_LOOK, max(end - loop.time(), 0))
+                await asyncio.wait_for(news.wait(), left)
+            await run_in_threadpool(serving.refresh)
+    finally:
+        serving.submitter.waiters.remove(accepted.job_id, wake)
 
 
 def _current(serving: Service, seeing: Scope, job_id: str) -> JobAnswer:
