@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hpcplat.allocation import RankPlacement, rank_placement
 from hpcplat.errors import ExitCode, HpcplatError, InvalidError
+from launchers.leaving import run_and_leave
 
 ROLE = "default"
 
@@ -70,4 +71,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_and_leave(lambda: main(sys.argv[1:]))

@@ -19,13 +19,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from hpcplat.errors import UnavailableError
 from launchers import stacks
+from launchers.leaving import run_and_leave
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _LIBC: Final = ctypes.CDLL(None)
@@ -178,19 +178,12 @@ def _fork_on(rank: RankStart, number: int, connection: socket.socket) -> None:
 
 def _become(rank: RankStart) -> None:
     """Turn this process into the rank, and never return."""
-    code = 1
-    try:
+
+    def program() -> int:
         _take_places(rank)
-        code = _run(rank.argv)
-    except SystemExit as end:
-        code = _code_of(end)
-    except BaseException:  # noqa: BLE001 - this process's edge: its traceback is told
-        sys.excepthook(*sys.exc_info())
-    finally:
-        with suppress(Exception):  # a broken pipe must not change how it ended
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
+        return _run(rank.argv)
+
+    run_and_leave(program)
 
 
 def _take_places(rank: RankStart) -> None:
@@ -220,15 +213,6 @@ def _run(argv: Sequence[str]) -> int:
         sys.path.insert(0, str(Path(run.target).parent.resolve()))
         runpy.run_path(run.target, run_name="__main__")
     return 0
-
-
-def _code_of(end: SystemExit) -> int:
-    if end.code is None:
-        return 0
-    if isinstance(end.code, int):
-        return end.code
-    print(end.code, file=sys.stderr)
-    return 1
 
 
 def _send(connection: socket.socket, message: object) -> None:

@@ -12,6 +12,7 @@ from hpcplat.allocation import rank_placement
 from hpcplat.errors import ExitCode, HpcplatError
 from hpcplat.jobs import read_spec
 from launchers import stacks
+from launchers.leaving import run_and_leave
 from launchers.megatron.run import train
 
 
@@ -37,4 +38,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_and_leave(lambda: main(sys.argv[1:]))
