@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
-import pwd
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import psutil
 import pytest
 
 from hpcplat.cluster import Cluster, ClusterSpec, down, up
 from hpcplat.errors import ConflictError
+from tests.unix_users import shared_users
 
 # Not below pytest's tmp_path: other users must be able to enter it, and sockets want
 # a short path. The number is the test process's, so that what a killed one left
@@ -106,49 +104,8 @@ def unix_users(cluster: Cluster) -> Iterator[tuple[str, ...]]:
     """
     if os.geteuid() != 0:
         pytest.skip("making Unix users takes root")
-    with _shared_users() as lock:
+    with shared_users(USERS, FOLDERS, PREFIX):
         for user, account in zip(USERS, ("nlp", "vision"), strict=True):
             cluster.add_account(account)
             cluster.add_user(user, account)
         yield USERS
-        with contextlib.suppress(BlockingIOError):  # another process uses them still
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            lock.seek(0)
-            for name in set(lock.read().split()):
-                subprocess.run(["userdel", "--remove", name], check=True)
-            Path(lock.name).unlink()
-
-
-def _shared_users() -> TextIO:
-    """Make the users that are missing; return the file of their names, held shared.
-
-    The file may be removed, with the users, by its last holder while we wait for it
-    or exchange one lock for the other: then all is done again.
-    """
-    path = FOLDERS / f"{PREFIX}users.lock"
-    while True:
-        lock = path.open("a+")
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if _is_at(path, lock):
-            lock.write("".join(f"{name}\n" for name in USERS if _make_user(name)))
-            lock.flush()
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            if _is_at(path, lock):
-                return lock
-        lock.close()
-
-
-def _is_at(path: Path, file: TextIO) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _make_user(name: str) -> bool:
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        subprocess.run(["useradd", "--create-home", name], check=True)
-        return True
-    return False
