@@ -26,7 +26,18 @@ USERS = ("alice", "bob")
 # `make test-matrix` runs the same tests on the Slurm of a change-root folder.
 ROOT = os.environ.get("HPCPLAT_TEST_ROOT")
 
+# What the shell that starts the tests says of its terminal.
+OF_THE_TERMINAL = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
+
 _numbers = itertools.count(1)
+
+
+def pytest_configure() -> None:
+    """Let no test depend on the shell that started it, nor on its owner's site."""
+    for name in list(os.environ):
+        is_site = name.startswith("HPCPLAT_") and not name.startswith("HPCPLAT_TEST_")
+        if is_site or name in OF_THE_TERMINAL:
+            del os.environ[name]
 
 
 def _spec(**fields: Any) -> ClusterSpec:  # noqa: ANN401 - the spec checks them

@@ -10,11 +10,12 @@ import typer
 from rich.console import Console
 
 from hpcplat import cluster
-from hpcplat.cluster import ClusterSpec
+from hpcplat.cluster import Cluster, ClusterSpec
 from hpcplat.demo.play import Play
 from hpcplat.demo.screen import Screen
 from hpcplat.demo.stage import Stage
 from hpcplat.demo.training import story
+from hpcplat.errors import ConflictError
 
 app = typer.Typer()
 
@@ -67,7 +68,7 @@ def _play(spec: ClusterSpec, stage: Stage, *, only_hello: bool, verify: bool) ->
     screen = Screen(acts=2 if only_hello else 6)
     screen.act("A Slurm on this machine")
     with Console(stderr=True).status("Starting it (10 s) …"):
-        running = cluster.up(spec)
+        running = _bring_up(spec, stage)
     major, minor = running.layout.version
     count, gpus = len(spec.nodes), spec.nodes[0].gpus
     said = f"Slurm {major}.{minor:02} is up: {count} nodes of {gpus} GPUs"
@@ -84,6 +85,17 @@ def _play(spec: ClusterSpec, stage: Stage, *, only_hello: bool, verify: bool) ->
     play.report(told, run)
     if verify:
         play.verify(told, run)
+
+
+def _bring_up(spec: ClusterSpec, stage: Stage) -> Cluster:
+    """Bring the cluster up; what a reboot or a kill left of an earlier one goes first."""
+    try:
+        return cluster.up(spec)
+    except ConflictError:
+        if cluster.find(spec.folder).status().works:
+            raise  # somebody's, with other settings
+        _take_down(spec, stage)
+        return cluster.up(spec)
 
 
 def _take_down(spec: ClusterSpec, stage: Stage) -> bool:
