@@ -68,6 +68,11 @@ class SitePolicy(Record):
         default=r"([a-z_][a-z0-9_\-]{0,30})",
         description="What the whole claim must match; its group is the user.",
     )
+    https_only: bool = Field(
+        default=False,
+        description="Browsers come by HTTPS alone: the session's cookie is Secure even"
+        " where no proxy says X-Forwarded-Proto.",
+    )
     requests_per_second: float = Field(
         default=50.0, ge=0, description="Of each person but administrators; 0: any."
     )

@@ -15,6 +15,7 @@ from hpcplat.runfolder import RunFolder
 from hpcplat.slurm.reasons import in_words, is_hopeless
 from hpcplat.slurm.scheduler import LiveJob
 from hpcplat.slurm.scheduler import Submission as Script
+from hpcplat.tracking.aimlink import aim_path
 from server import auth, logfiles, standing
 from server.auth import Action, Principal
 from server.ids import new_job_id, submission_key
@@ -217,6 +218,7 @@ def _fields(named: Named) -> dict[str, Any]:
         "attempts": job.attempts,
         "exit_code": job.exit_code,
         "folder": job.folder,
+        "aim": aim_path(job.id, f"/aim/{named.workspace}"),
         "created_at": job.created_at,
         "updated_at": job.updated_at,
         "started_at": job.started_at,

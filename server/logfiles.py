@@ -32,9 +32,10 @@ def read_piece(
 ) -> Piece:
     """Return at most ``limit`` bytes of a file below ``root`` from ``offset`` on.
 
-    A negative offset counts from the end. Below the root no link is followed, and only
-    plain files are read: the folder is its user's, the service may be root. Raises
-    NotFoundError or ForbiddenError.
+    A negative offset counts from the end. No link that a person made is followed, and
+    only plain files are read: the folder is its user's (the one above it too, where
+    people's own programs fill it), the service may be root. Raises NotFoundError or
+    ForbiddenError.
     """
     with ExitStack() as stack:
         handle = _open_below(stack, root, path.relative_to(root).parts)
@@ -54,7 +55,9 @@ def last_lines(root: Path, path: Path, lines: int, limit: int = LARGEST_PIECE) -
 
 def _open_below(stack: ExitStack, root: Path, parts: Sequence[str]) -> int:
     try:
-        handle = _kept(stack, os.open(root, _FOLDER & ~os.O_NOFOLLOW))
+        above = _kept(stack, _open_trusted(root.parent))
+        handle = _kept(stack, _open_trusted(Path(root.name), above))
+        owner = os.fstat(handle).st_uid
         for part in parts[:-1]:
             handle = _kept(stack, os.open(part, _FOLDER, dir_fd=handle))
         handle = _kept(stack, os.open(parts[-1], _FILE, dir_fd=handle))
@@ -67,11 +70,25 @@ def _open_below(stack: ExitStack, root: Path, parts: Sequence[str]) -> int:
             f"{'/'.join(parts)} can't be read ({error.strerror}).",
             "The service follows no links in a run folder.",
         ) from error
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    status = os.fstat(handle)
+    # A second name may be of a file that its maker can't read, but the service can.
+    is_borrowed = status.st_nlink > 1 and status.st_uid != owner
+    if not stat.S_ISREG(status.st_mode) or is_borrowed:
         raise ForbiddenError(
             f"{'/'.join(parts)} is no plain file.", "Look at it there."
         )
     return handle
+
+
+def _open_trusted(folder: Path, above: int | None = None) -> int:
+    """Open a folder by its name in another; through a link if root or we made it."""
+    try:
+        return os.open(folder, _FOLDER, dir_fd=above)
+    except OSError:
+        found = os.stat(folder, dir_fd=above, follow_symlinks=False)
+        if not stat.S_ISLNK(found.st_mode) or found.st_uid not in (0, os.geteuid()):
+            raise
+        return os.open(folder, _FOLDER & ~os.O_NOFOLLOW, dir_fd=above)
 
 
 def _kept(stack: ExitStack, handle: int) -> int:

@@ -84,6 +84,10 @@ class JobAnswer(Answer):
     attempts: int = Field(description="How often it was started.")
     exit_code: int | None
     folder: str = Field(description="The run folder.")
+    aim: str = Field(
+        description="The page of its run in the Aim UI, a path of this service.",
+        examples=["/aim/nlp/runs/46f0c1a5c7d64cf7b1b8a0d9/metrics"],
+    )
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None

@@ -74,7 +74,12 @@ def serve(
     address = Address(path, host, port)
     service = make_service(settings)
     app = create_app(service, threads=True)
-    aim = tracked(app, settings, service.database) if tracking else nullcontext()
+    secure = service.policy.https_only
+    aim = (
+        tracked(app, settings, service.database, secure=secure)
+        if tracking
+        else nullcontext()
+    )
     with _listening(address, mode) as listener, aim:
         config = uvicorn.Config(
             app,

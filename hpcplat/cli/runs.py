@@ -18,7 +18,6 @@ from hpcplat.cli.times import age, moment
 from hpcplat.errors import ConflictError, ExitCode
 from hpcplat.files import write_whole
 from hpcplat.jobs import spec_of
-from hpcplat.tracking.aimlink import aim_path
 from hpcplat.tracking.difference import differences
 from hpcplat.tracking.export import as_csv, as_json_text
 from hpcplat.tracking.lineage import lineage
@@ -64,12 +63,7 @@ def list_runs(
 def _with_progress(job: Mapping[str, Any]) -> dict[str, Any]:
     found = progress_of(Path(job["folder"]), None)
     step, loss = (found.step, found.loss) if found else (None, None)
-    return {
-        **job,
-        "step": step,
-        "loss": loss,
-        "aim": aim_path(job["id"], f"/aim/{job['workspace']}"),
-    }
+    return {**job, "step": step, "loss": loss}
 
 
 @app.command()

@@ -12,7 +12,6 @@ from hpcplat.cli.jobs import elapsed
 from hpcplat.cli.session import AsJson, JobName, find, print_json, service
 from hpcplat.cli.tables import Column, printable, shown, wants_colour
 from hpcplat.cli.times import age, clock, local, moment
-from hpcplat.tracking.aimlink import aim_path
 
 app = typer.Typer()
 
@@ -71,7 +70,7 @@ def _lines(job: Mapping[str, Any], outlook: Mapping[str, Any]) -> list[str]:
         "Effective": _effective(job.get("ledger")),
         "Exit code": "" if job["exit_code"] is None else str(job["exit_code"]),
         "Folder": job["folder"],
-        "Aim": aim_path(job["id"], f"/aim/{job['workspace']}"),
+        "Aim": job["aim"],
     }
     width = max(map(len, facts)) + 2
     bold = ("\x1b[1m", "\x1b[0m") if wants_colour() else ("", "")

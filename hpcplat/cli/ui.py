@@ -14,7 +14,6 @@ from hpcplat.cli.session import find
 from hpcplat.client import connect
 from hpcplat.errors import UnavailableError
 from hpcplat.settings import Settings, read_settings
-from hpcplat.tracking.aimlink import aim_path
 
 app = typer.Typer()
 
@@ -58,17 +57,14 @@ def ui(
 
 def _address(settings: Settings, job: str | None) -> str:
     with connect(settings) as client:
-        path = "" if job is None else _run_path(find(client, job).job)
+        path = "" if job is None else find(client, job).job["aim"]
         return settings.url.rstrip("/") + client.ui_path(path)
 
 
 def _path(settings: Settings, job: str) -> str:
     with connect(settings) as client:
-        return _run_path(find(client, job).job)
-
-
-def _run_path(job: dict[str, str]) -> str:
-    return aim_path(job["id"], f"/aim/{job['workspace']}")
+        path: str = find(client, job).job["aim"]
+        return path
 
 
 def _show(address: str, *, browser: bool) -> None:

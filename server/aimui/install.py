@@ -33,10 +33,12 @@ def is_available() -> bool:
 
 
 @contextmanager
-def tracked(app: FastAPI, settings: Settings, database: Database) -> Iterator[None]:
+def tracked(
+    app: FastAPI, settings: Settings, database: Database, *, secure: bool = False
+) -> Iterator[None]:
     """Run the collector, serve /aim and /mlflow while the block runs.
 
-    Without Aim there is /mlflow only: what it takes is collected once Aim is there.
+    ``secure``: browsers come by HTTPS alone. Without Aim there is /mlflow only: what it takes is collected once Aim is there.
     """
     tracking = Tracking(settings.data / FOLDER, own_environment())
     gate = AimGate(
@@ -44,6 +46,7 @@ def tracked(app: FastAPI, settings: Settings, database: Database) -> Iterator[No
         Sessions(),
         holder=lambda digest: _holder(database, digest),
         sees=lambda principal: _sees(database, principal),
+        secure=secure,
     )
     app.state.aim = gate
     app.include_router(mlflow.router)

@@ -32,7 +32,7 @@ class AimGate:
     """What the proxy needs: UIs, sessions, who a token is, who may see what.
 
     ``sees`` gives the workspaces of a principal and whether they may write there.
-    ``secure``: the browser comes by HTTPS, so the cookie must too.
+    ``secure``: browsers come by HTTPS alone, so the cookie must too.
     """
 
     host: AimHost
@@ -95,7 +95,7 @@ async def login(request: Request, passing: Gate) -> Response:
     cookie = passing.sessions.redeem(code)
     if cookie is None:
         return pages.login(base, then, "This address was used or is too old.")
-    return _logged_in(passing, cookie, then)
+    return _logged_in(request, passing, cookie, then)
 
 
 @router.post("/login")
@@ -110,7 +110,7 @@ async def login_by_token(request: Request, passing: Gate) -> Response:
     principal = await run_in_threadpool(passing.holder, auth.digest(token))
     if principal is None:
         return pages.login(base, then, "The token is not valid (any more).")
-    return _logged_in(passing, passing.sessions.begin(principal), then)
+    return _logged_in(request, passing, passing.sessions.begin(principal), then)
 
 
 @router.post("/logout")
@@ -206,7 +206,7 @@ def _redirect(path: str) -> RedirectResponse:
     return RedirectResponse(path, 303, headers={"Cache-Control": "no-store"})
 
 
-def _logged_in(passing: AimGate, cookie: str, then: str) -> Response:
+def _logged_in(request: Request, passing: AimGate, cookie: str, then: str) -> Response:
     response = _redirect(then)
     response.set_cookie(
         COOKIE,
@@ -215,9 +215,15 @@ def _logged_in(passing: AimGate, cookie: str, then: str) -> Response:
         path=passing.host.base,
         httponly=True,
         samesite="lax",
-        secure=passing.secure,
+        secure=passing.secure or _came_by_https(request),
     )
     return response
+
+
+def _came_by_https(request: Request) -> bool:
+    """Whether a proxy in front says so; nobody wins by forging it: it only forbids."""
+    said = request.headers.get("x-forwarded-proto", "").partition(",")[0]
+    return "https" in {request.url.scheme, said.strip().lower()}
 
 
 async def _form(request: Request) -> dict[str, str]:

@@ -12,6 +12,7 @@ import json
 import os
 import pwd
 import re
+import stat
 import subprocess
 import sys
 import tempfile
@@ -62,11 +63,23 @@ def fill(folder: Path, files: list[dict[str, Any]]) -> None:
         raise RefusedError(f"{folder} is no run folder")
     for inner in ("logs", "metrics"):
         (folder / inner).mkdir(parents=True, exist_ok=True)
+    for made in (folder, folder.parent):
+        check_own(made)
     for file in files:
         path = Path(file["path"])
         if path.parent != folder or path.name in ("", ".", ".."):
             raise RefusedError(f"{path} is not in the run folder")
         write(path, file["content"].encode(), int(file["mode"]) & 0o777)
+
+
+def check_own(folder: Path) -> None:
+    """Refuse a folder of somebody else's: they could put another one in its place.
+
+    The folder of all runs is for everybody to make folders in.
+    """
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (0, os.getuid()):
+        raise RefusedError(f"{folder} belongs to somebody else")
 
 
 def write(path: Path, content: bytes, mode: int) -> None:

@@ -24,6 +24,11 @@ _PUT: Final = (
     'put() { t=$(mktemp "$1.XXXXXX"); base64 -d >"$t"; chmod "$2" "$t";'
     ' mv -f "$t" "$1"; }'
 )
+# Whose folder it is could put another script in the place of ours.
+_OWN: Final = (
+    'own() { [ ! -L "$1" ] && case $(stat -c %u "$1") in 0|"$EUID") ;;'
+    ' *) echo "$1 belongs to somebody else" >&2; exit 1 ;; esac; }'
+)
 _OLD: Final = (0, 0, 38)  # the last version with flat values
 
 
@@ -74,6 +79,8 @@ def carrying(files: Sequence[RunFile], folder: RunFolder) -> str:
         "#!/bin/bash",
         "set -eu",
         f"mkdir -p {shlex.quote(str(folder.logs))} {shlex.quote(str(folder.metrics))}",
+        _OWN,
+        f"own {shlex.quote(str(folder.root.parent))}; own {root}",
         _PUT,
     ]
     for file in files:

@@ -15,6 +15,7 @@ import pytest
 from hpcplat.embedding import EmbeddedTransport
 from hpcplat.errors import InvalidError
 from hpcplat.slurm.scheduler import SubmissionDoubtError
+from hpcplat.tracking.aimlink import aim_path
 from server.app import create_app
 from server.database import Database
 from server.service import Service
@@ -84,6 +85,7 @@ def test_a_job_is_submitted_seen_and_ends(api: httpx.Client, slurm: FakeSlurm) -
     slurm.run(job["slurm_job_id"])
     found = api.get(f"/jobs/{job['id']}", params={}).json()
     assert found["spec"]["name"] == "hello"
+    assert found["aim"] == aim_path(job["id"], "/aim/default")
 
 
 def test_the_location_of_a_new_job_is_told(api: httpx.Client) -> None:

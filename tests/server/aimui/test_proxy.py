@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
@@ -122,6 +123,32 @@ def test_a_token_becomes_a_cookie_for_this_path_only(browser: TestClient) -> Non
     for word in ("HttpOnly", "Path=/aim", "SameSite=lax"):
         assert word in cookie
     assert TOKEN not in cookie
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_secure"),
+    [
+        ({}, False),
+        ({"X-Forwarded-Proto": "http"}, False),
+        ({"X-Forwarded-Proto": "https"}, True),
+        ({"X-Forwarded-Proto": "HTTPS, http"}, True),
+    ],
+)
+def test_behind_a_proxy_that_speaks_https_the_cookie_does_too(
+    browser: TestClient, headers: dict[str, str], is_secure: bool
+) -> None:
+    answer = browser.post("/aim/login", data={"token": TOKEN}, headers=headers)
+    assert ("Secure" in answer.headers["set-cookie"]) is is_secure
+
+
+def test_a_site_that_has_https_alone_says_so_once(
+    browser: TestClient,
+) -> None:
+    app = browser.app
+    assert isinstance(app, FastAPI)
+    app.state.aim = replace(app.state.aim, secure=True)
+    answer = browser.post("/aim/login", data={"token": TOKEN})
+    assert "Secure" in answer.headers["set-cookie"]
 
 
 def test_a_wrong_token_is_refused(browser: TestClient) -> None:

@@ -8,6 +8,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,30 @@ def test_a_file_outside_of_the_folder_is_refused(tmp_path: Path) -> None:
         }
         assert asked(request).returncode == 2, path
     shutil.rmtree("/tmp/hpcplat-x", ignore_errors=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the folder is another user's")
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_a_folder_that_somebody_else_laid_out_is_not_filled(kind: str) -> None:
+    """As bob would, who made the folder that alice's run folders are to be in."""
+    with tempfile.TemporaryDirectory() as name:
+        runs = Path(name)
+        runs.chmod(0o1777)
+        trap = runs / "nobody"
+        if kind == "link":
+            (runs / "bobs").mkdir()
+            trap.symlink_to(runs / "bobs")
+            (runs / "bobs").chmod(0o777)
+        else:
+            trap.mkdir()
+            trap.chmod(0o777)
+        shutil.chown(trap.resolve(), "games")
+        file = {"path": f"{trap}/01/spec.json", "content": "x", "mode": 420}
+        request = {"verb": "fill", "folder": f"{trap}/01", "files": [file]}
+        done = asked(request)
+        assert done.returncode == 2
+        assert "belongs to somebody else" in done.stderr
+        assert not (trap / "01" / "spec.json").exists()
 
 
 def test_a_slurm_conf_of_somebody_elses_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pwd
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -177,6 +179,41 @@ def test_the_script_is_read_through_no_link(team: As, tmp_path: Path) -> None:
     answer = team(DEVELOPER).get(f"/jobs/{job['id']}/script")
     assert answer.status_code == 403
     assert "root:" not in answer.text
+
+
+@pytest.mark.parametrize("who", ["the folder of the run", "the one above it"])
+def test_a_run_folder_is_no_link_that_a_person_made(
+    team: As, tmp_path: Path, who: str
+) -> None:
+    """As in a folder that everybody may write in, where people fill their own."""
+    job = made_job(team(DEVELOPER))
+    folder = Path(job["folder"])
+    secret = tmp_path / "of-the-service" / folder.name / "script.sbatch"
+    secret.parent.mkdir(parents=True)
+    secret.write_text("the service's own")
+    moved = folder if who == "the folder of the run" else folder.parent
+    moved.rename(tmp_path / "aside")
+    moved.symlink_to(secret.parent if moved == folder else secret.parent.parent)
+    path = f"/jobs/{job['id']}/script"
+    assert team(DEVELOPER).get(path).text == "the service's own"  # root made the link
+    shutil.chown(secret.parent, DEVELOPER)
+    os.chown(moved, pwd.getpwnam(DEVELOPER).pw_uid, -1, follow_symlinks=False)
+    answer = team(DEVELOPER).get(path)
+    assert answer.status_code == 403
+    assert "the service's own" not in answer.text
+
+
+def test_a_second_name_of_somebody_elses_file_is_not_read(
+    team: As, tmp_path: Path
+) -> None:
+    job = made_job(team(DEVELOPER))
+    secret = tmp_path / "secret"
+    secret.write_text("the service's own")
+    script = Path(job["folder"]) / "script.sbatch"
+    script.unlink()
+    script.hardlink_to(secret)
+    answer = team(DEVELOPER).get(f"/jobs/{job['id']}/script")
+    assert answer.status_code == 403
 
 
 @pytest.mark.parametrize(
