@@ -108,6 +108,7 @@ class Sight:
 
 def judge(sight: Sight, patience: Patience) -> Verdict:
     """Return what the records of one submission mean together."""
+    sight = replace(sight, past=_without_drafts(sight))
     starts = _starts(sight)
     alive = [record for record in sight.live if not has_ended(record.state)]
     if alive:
@@ -194,7 +195,7 @@ def _of_ended(sight: Sight, starts: tuple[Start, ...], patience: Patience) -> Ve
         return Verdict(None, word=word, starts=starts)
     if sight.has_accounting:
         told = _newest(sight.past or ())
-        if told and all(has_ended(record.state) for record in told):
+        if _tell_all(told, sight.live):
             return _sentence(told, starts)
         if ended_for < patience.accounting:
             return Verdict(None, word=word, starts=starts)
@@ -304,6 +305,31 @@ def _tasks(records: Sequence[PastJob], total: int) -> str:
     shown = ", ".join(str(task_of(record)) for record in records[:8])
     more = ", …" if len(records) > 8 else ""
     return f"{len(records)} of {total} tasks ({shown}{more}):"
+
+
+def _without_drafts(sight: Sight) -> tuple[PastJob, ...] | None:
+    """Drop what accounting says of an array as a whole before it knows of its tasks."""
+    if sight.past is None:
+        return None
+    is_array = any(task_of(record) >= 0 for record in (*sight.live, *sight.past))
+    return tuple(r for r in sight.past if "_" in r.address or not is_array)
+
+
+def _tell_all(told: Sequence[PastJob], live: Sequence[LiveJob]) -> bool:
+    """Tell whether accounting has the end of each task that squeue shows as ended.
+
+    It lags: it may have some tasks only, or of a task an earlier start only.
+    """
+    if not told or not all(has_ended(record.state) for record in told):
+        return False
+    starts = {task_of(record): record.started for record in told}
+    for record in live:
+        if task_of(record) not in starts:
+            return False
+        start = starts[task_of(record)]
+        if start is not None and record.started is not None and start < record.started:
+            return False
+    return True
 
 
 def _newest(past: Iterable[PastJob]) -> list[PastJob]:

@@ -33,6 +33,7 @@ BATCH: Final = 200  # verdicts written in one transaction
 MOST_IDS: Final = 400  # job ids that sacct is asked for by name
 CANCEL_AGAIN: Final = timedelta(seconds=10)
 HURRY: Final = timedelta(seconds=90)  # a requeue passes through COMPLETING first
+START_AGAIN: Final = timedelta(seconds=10)  # each start asked for begins Slurm's anew
 MARGIN: Final = timedelta(hours=1)  # clocks of the service and of Slurm may differ
 
 
@@ -87,6 +88,7 @@ class Reconciler:
         self._open = OpenStarts()
         self.recovery = Recovery(database, site, self.hurry, metrics)
         self._hurried: dict[int, datetime] = {}
+        self._started: dict[str, datetime] = {}
         self._foreign: set[str] = set()
         self._cancelled: dict[str, datetime] = {}
 
@@ -119,6 +121,8 @@ class Reconciler:
         Slurm itself would make it wait for two minutes.
         """
         self._hurried[slurm_job_id] = _now() + HURRY
+        for address in [a for a in self._started if _number_in(a) == slurm_job_id]:
+            del self._started[address]
 
     def give_up(self) -> None:
         """Let another service lead at once."""
@@ -290,17 +294,24 @@ class Reconciler:
         return moved + self._mend_strangers(strangers)
 
     def _start_hurried(self, told: Told) -> None:
-        for slurm_job_id, until in tuple(self._hurried.items()):
-            if told.asked_at > until:
-                del self._hurried[slurm_job_id]
+        now = told.asked_at
+        self._hurried = {job: end for job, end in self._hurried.items() if now <= end}
         if not self._hurried:
+            self._started.clear()
             return
         for record in (one for records in told.live.values() for one in records):
             if number(record) in self._hurried and record.reason == "BeginTime":
-                try:
-                    self.site.scheduler.start_now(record.address)
-                except HpcplatError as error:  # then it waits as Slurm has it
-                    logger.warning("starting %s: %s", record.address, error)
+                self._start_now(record.address, now)
+
+    def _start_now(self, address: str, now: datetime) -> None:
+        last = self._started.get(address)
+        if last is not None and now - last < START_AGAIN:
+            return
+        self._started[address] = now
+        try:
+            self.site.scheduler.start_now(address)
+        except HpcplatError as error:  # then it waits as Slurm has it
+            logger.warning("starting %s: %s", address, error)
 
     def _mend_known(self, watched: Watched, alive: list[LiveJob], told: Told) -> int:
         others = {number(record) for record in alive} - {watched.slurm_job_id}
@@ -374,6 +385,10 @@ class Reconciler:
             self.site.scheduler.cancel(address)
         except HpcplatError as error:
             logger.warning("cancelling %s: %s", address, error)
+
+
+def _number_in(address: str) -> int:
+    return int(address.partition("_")[0])
 
 
 def _is_written(watched: Watched, judged: Judged) -> bool:

@@ -299,13 +299,14 @@ class Submitter:
 
     def _rest(self) -> bool:
         """Wait until something is due; False when the service stops."""
-        while not self._stopping:
+        while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._queued or self._stopping, LOOK_AGAIN)
                 queued, self._queued = self._queued, False
+            if self._stopping:
+                return False
             if queued or self._is_due():
-                return not self._stopping
-        return False
+                return True
 
     def _is_due(self) -> bool:
         try:

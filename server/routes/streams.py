@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
@@ -11,6 +12,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from hpcplat.errors import UnavailableError
 from server import following
 from server.dependencies import Seeing, Serving
 from server.following import LogPlace, Message
@@ -169,10 +171,19 @@ def _stream(
     request: Request, messages: AsyncIterator[Message | None]
 ) -> StreamingResponse:
     return StreamingResponse(
-        _spelled(request, messages),
+        _spelled(request, _while_available(messages)),
         media_type=STREAM,
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
+
+
+async def _while_available(
+    messages: AsyncIterator[Message | None],
+) -> AsyncIterator[Message | None]:
+    """End where the service or its database ends: the client asks again, from there."""
+    with contextlib.suppress(UnavailableError):
+        async for message in messages:
+            yield message
 
 
 async def _spelled(

@@ -273,6 +273,36 @@ def test_an_array_runs_while_one_task_does_and_names_those_that_failed() -> None
     assert {start.task for start in done.starts} == {0, 1}
 
 
+def task(number: int, base: BaseState) -> LiveJob:
+    ended = replace(live(base), ends=NOW - timedelta(seconds=1))
+    return replace(ended, array_job_id=7, array_task_id=number, address=f"7_{number}")
+
+
+def test_a_draft_that_accounting_has_of_an_array_says_nothing() -> None:
+    tasks = task(0, BaseState.COMPLETED), task(1, BaseState.FAILED)
+    draft = past(BaseState.COMPLETED, address="7")
+    verdict = judge(sight(*tasks, past=(draft,)), PATIENCE)
+    assert verdict.state is None
+    assert [start.task for start in verdict.starts] == [0, 1]
+
+
+def test_an_array_is_over_when_accounting_has_the_end_of_each_task() -> None:
+    tasks = task(0, BaseState.COMPLETED), task(1, BaseState.FAILED)
+    first = past(BaseState.COMPLETED, address="7_0")
+    second = past(BaseState.FAILED, address="7_1", exit_code=3)
+    assert judge(sight(*tasks, past=(first,)), PATIENCE).state is None
+    assert judge(sight(*tasks, past=(first, second)), PATIENCE).state is State.FAILED
+
+
+def test_an_earlier_start_in_accounting_is_not_the_end_of_the_newest() -> None:
+    newest = live(BaseState.COMPLETED, started=NOW - timedelta(minutes=1), ends=NOW)
+    earlier = past(BaseState.NODE_FAIL)
+    assert judge(sight(newest, past=(earlier,)), PATIENCE).state is None
+    later = past(BaseState.COMPLETED, started=newest.started, submitted=NOW)
+    verdict = judge(sight(newest, past=(earlier, later)), PATIENCE)
+    assert verdict.state is State.COMPLETED
+
+
 def test_a_job_in_parts_is_as_its_parts_are() -> None:
     done = Verdict(State.COMPLETED)
     assert combined([done, Verdict(State.RUNNING)]).state is State.RUNNING

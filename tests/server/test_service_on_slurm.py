@@ -149,7 +149,7 @@ def test_a_running_job_is_cancelled(api: Client) -> None:
 
 
 def test_a_requeue_is_a_second_attempt_with_its_own_log(api: Client) -> None:
-    asked = spec("echo once; sleep 300", recovery={"requeue": True})
+    asked = spec("echo once; exec sleep 300", recovery={"requeue": True})
     job_id = submitted(api, asked)
     await_state(api, job_id, "RUNNING")
     await_attempt(api, job_id, 1)
@@ -196,12 +196,19 @@ def test_a_job_after_another_starts_when_that_has_ended_well(api: Client) -> Non
 
 
 def test_what_slurm_refuses_is_told_in_its_words(api: Client) -> None:
-    with pytest.raises(RefusedError, match="qos") as raised:
-        api.submit(spec("true", resources={"qos": "golden"}), wait=60)
+    asked = spec("true", resources={"reservation": "golden"})
+    with pytest.raises(RefusedError, match="reservation") as raised:
+        api.submit(asked, wait=60)
     assert raised.value.job_id is not None
     assert api.job(raised.value.job_id)["state"] == "FAILED"
-    with pytest.raises(RefusedError, match="qos"):
-        api.dry_run(spec("true", resources={"qos": "golden"}))
+    with pytest.raises(RefusedError, match="reservation"):
+        api.dry_run(asked)
+
+
+def test_what_admission_refuses_is_no_job(api: Client) -> None:
+    with pytest.raises(RefusedError, match="qos: There is no QOS golden") as raised:
+        api.submit(spec("true", resources={"qos": "golden"}), wait=60)
+    assert raised.value.job_id is None
 
 
 def test_a_twin_of_the_chosen_job_does_no_work(api: Client, cluster: Cluster) -> None:
