@@ -150,7 +150,7 @@ _LIVE: Final = {BaseState.PENDING, BaseState.RUNNING, BaseState.SUSPENDED}
 
 def met(book: Book, asked: Asked) -> list[Limit]:
     """Return the limits that the request is over, now or for ever; worst first."""
-    found = [*_of_lines(book, asked), *_of_qos(book, asked)]
+    found = _in_force(book, asked)
     over = [limit for limit in found if limit.blocks or limit.is_hopeless]
     return sorted(over, key=lambda limit: not limit.is_hopeless)
 
@@ -158,7 +158,23 @@ def met(book: Book, asked: Asked) -> list[Limit]:
 def all_limits(book: Book, account: str, user: str, qos: str) -> list[Limit]:
     """Return every limit that a user's next job would count under, with its use."""
     nothing = Asked(user, account, "", qos, nodes=0, gpus=0, cpus=0, memory=0, jobs=0)
-    return [*_of_lines(book, nothing), *_of_qos(book, nothing)]
+    return _in_force(book, nothing)
+
+
+def _in_force(book: Book, asked: Asked) -> list[Limit]:
+    """Return the limits that count.
+
+    Where a limit is first defined, of the QOS and then the accounts, it holds (Slurm's
+    page on resource limits); only accounts have it at each of their levels.
+    """
+    found: dict[tuple[str, str], Limit] = {}
+    for limit in _of_qos(book, asked):
+        found.setdefault((limit.name, limit.what), limit)
+    lines = _of_lines(book, asked)
+    return [
+        *(limit for limit in lines if (limit.name, limit.what) not in found),
+        *found.values(),
+    ]
 
 
 def is_member(book: Book, asked: Asked) -> bool:
@@ -218,14 +234,8 @@ def _of_lines(book: Book, asked: Asked) -> Iterator[Limit]:
 
 
 def _of_qos(book: Book, asked: Asked) -> Iterator[Limit]:
-    partition = book.partitions.get(asked.partition)
-    names = dict.fromkeys(
-        [partition.qos if partition else "", effective_qos(book, asked)]
-    )
-    for name in filter(None, names):
-        qos = book.qos.get(name)
-        if qos is None:
-            continue
+    for qos in _qos_in_order(book, asked):
+        name = qos.name
         owner = f"QOS {name}"
         everyone = book.by_qos.get((name, ""), Usage())
         own = book.by_qos.get((name, asked.user), Usage())
@@ -234,6 +244,14 @@ def _of_qos(book: Book, asked: Asked) -> Iterator[Limit]:
             if limit in qos.limits:
                 yield from _single(limit, qos.limits[limit], owner, own, asked)
         yield from _per_user(qos, own, asked)
+
+
+def _qos_in_order(book: Book, asked: Asked) -> list[Qos]:
+    """Return the partition's QOS ahead of the job's, unless that one goes over it."""
+    partition = book.partitions.get(asked.partition)
+    names = [partition.qos if partition else "", effective_qos(book, asked)]
+    found = [book.qos[name] for name in dict.fromkeys(names) if name in book.qos]
+    return sorted(found, key=lambda qos: "OverPartQOS" not in qos.flags)
 
 
 def _per_user(qos: Qos, own: Usage, asked: Asked) -> Iterator[Limit]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from server import adoption
+from server import adoption, announcement
 from server.adoption import Adoptions, SbatchCall, SbatchCalls
 from server.dependencies import Asking, Body, BulkBody, Serving
 
@@ -35,12 +35,14 @@ def body_of(model: type[BaseModel]) -> dict[str, Any]:
     summary="Ask before sbatch runs",
     openapi_extra=body_of(SbatchCall),
 )
-def announce(_asking: Asking, content: Body) -> None:
-    """Say whether the job may be submitted: 204, or the reason why not.
+def announce(serving: Serving, asking: Asking, content: Body) -> None:
+    """Say whether the job may be submitted: 204, or 403 with the reason why not.
 
-    Whoever is known may: sbatch runs as the person, under Slurm's own limits.
+    Refused is what the limits of your account never let run; Slurm would let it wait for
+    ever. All else is Slurm's own to judge.
     """
-    adoption.read(SbatchCall, content)
+    call = adoption.read(SbatchCall, content)
+    announcement.refuse_over_quota(serving, asking, call)
 
 
 @router.post(

@@ -15,6 +15,7 @@ from sqlmodel import Session, select
 
 from hpcplat.embedding import EmbeddedTransport
 from hpcplat.ids import new_job_id, submission_key
+from hpcplat.slurm.scheduler import Association
 from hpcplat.slurm.states import BaseState
 from server.app import create_app
 from server.database import Database
@@ -165,3 +166,35 @@ def test_an_array_counts_its_tasks(api: httpx.Client, slurm: FakeSlurm) -> None:
 
 def test_asking_before(api: httpx.Client) -> None:
     assert api.post("/sbatch/announce", json=call(None)).status_code == 204
+
+
+def limit(slurm: FakeSlurm, **limits: str) -> None:
+    slurm.settings["AccountingStorageEnforce"] = "associations,limits"
+    slurm.lines = (
+        Association("c", "lab", "", "", "1", limits, (), "normal", "root"),
+        Association("c", "lab", ME, "", "1", {}, (), "", ""),
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (["-N3", "train.sh"], "6 GPUs asked; account lab may have 4 GPUs (GrpTRES)"),
+        (["-N1-8", "train.sh"], ""),  # one node would do
+        (["--gpus=4", "-N3", "--gres=none", "train.sh"], ""),
+        (["-t", "3:00:00", "train.sh"], "account lab may have 02:00:00 (MaxWall)"),
+        (["-t", "3:00:00", "--time-min=1:00:00", "train.sh"], ""),
+        (["-t", "3:00:00", "-A", "another", "train.sh"], ""),  # Slurm's to judge
+        (["-t", "3:00:00", "-M", "elsewhere", "train.sh"], ""),
+        (["-N3", "--nonsense", "train.sh"], ""),  # sbatch's to refuse
+    ],
+)
+def test_what_the_quota_never_lets_run_is_refused(
+    api: httpx.Client, slurm: FakeSlurm, words: list[str], refused: str
+) -> None:
+    limit(slurm, GrpTRES="gres/gpu=4", MaxWall="02:00:00")
+    answer = api.post("/sbatch/announce", json=call(None, words=words))
+    assert answer.status_code == (403 if refused else 204), answer.text
+    if refused:
+        assert refused in answer.json()["detail"]
+        assert "it can never run" in answer.json()["detail"]

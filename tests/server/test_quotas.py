@@ -163,6 +163,19 @@ def test_the_partitions_own_qos_counts_beside_the_jobs() -> None:
     assert [limit.owner for limit in quotas.met(changed, ASKED)] == ["QOS part"]
 
 
+def test_where_a_qos_sets_a_limit_accounts_and_a_later_qos_do_not() -> None:
+    """As Slurm has it: the first of partition's QOS, job's QOS, accounts."""
+    spot_over = replace(qos("spot", MaxTRES="gres/gpu=8"), flags=frozenset())
+    both = {"spot": spot_over, "part": qos("part", MaxTRES="gres/gpu=1")}
+    small = book(line("nlp", "alice", MaxTRES="gres/gpu=2"))
+    assert quotas.met(replace(small, qos=both), spot()) == []
+    partition = replace(PARTITION, qos="part")
+    in_part = replace(small, qos=both, partitions={"gpu": partition})
+    assert [limit.owner for limit in quotas.met(in_part, spot())] == ["QOS part"]
+    over = {**both, "spot": replace(spot_over, flags=frozenset({"OverPartQOS"}))}
+    assert quotas.met(replace(in_part, qos=over), spot()) == []
+
+
 def test_a_tree_that_bites_its_tail_ends() -> None:
     loop = book(line("ai", parent="nlp"), line("nlp", parent="ai"))
     assert [each.account for each in loop.chain("nlp", "alice")] == ["nlp", "nlp", "ai"]
