@@ -61,10 +61,10 @@ class Site:
         }
         groups = {name: {"hosts": {"here": None}} for name in GROUPS}
         inventory.write_text(yaml.safe_dump({**groups, "all": {"vars": host}}))
-        argv = [str(PROGRAMS / "ansible-playbook"), "-i", str(inventory), *words]
-        argv += ["-e", f"@{self.folder}/variables.yml", "site.yml"]
+        argv = [str(PROGRAMS / "ansible-playbook"), "-i", str(inventory)]
+        argv += ["-e", f"@{self.folder}/variables.yml", *words]  # the last one holds
         done = subprocess.run(
-            argv,
+            [*argv, "site.yml"],
             cwd=ANSIBLE,
             env=environment(),
             timeout=SECONDS,

@@ -131,9 +131,6 @@ def test_systemd_takes_the_units(site: Site) -> None:
     assert "hpcplat" not in printed, printed
 
 
-@pytest.mark.xfail(
-    reason="without systemd the service was seen to go on as it was: not yet mended"
-)
 def test_a_changed_setting_restarts_the_service(site: Site) -> None:
     before = service_pid(site)
     changed = {**site.variables["hpcplat_environment"], "HPCPLAT_TEST": "1"}
