@@ -20,6 +20,7 @@ ATTEMPT: Final = "HPCPLAT_ATTEMPT"
 GENERATION: Final = "HPCPLAT_GENERATION"
 JOB_KEY: Final = "HPCPLAT_JOB_KEY"
 KEEPER: Final = "HPCPLAT_KEEPER"
+STAGED: Final = "HPCPLAT_STAGED"  # set by the batch script
 PULSE: Final = "HPCPLAT_PULSE"
 ARRAY_INDEX: Final = "HPCPLAT_ARRAY_INDEX"
 # Slurm's own name of a task's index. A rank sees the index that was asked for, also
@@ -48,7 +49,8 @@ class RankPlacement:
 
     ``generation`` counts starts of the ranks within one attempt, from 0. ``pulse`` is
     where the agent looks for the rank's pulse (hpcplat.pulse), ``keeper`` the name of the
-    socket of the node's keeper of copies in memory; None without one.
+    socket of the node's keeper of copies in memory; None without one. ``staged`` is the
+    folder of datasets on the node's own disk, where the job staged one.
     """
 
     rank: int
@@ -66,6 +68,7 @@ class RankPlacement:
     cpus_per_task: int = 1
     pulse: Path | None = None
     keeper: str | None = None
+    staged: Path | None = None
 
 
 def environment() -> dict[str, str]:
@@ -94,6 +97,7 @@ def rank_placement(environ: Mapping[str, str] = os.environ) -> RankPlacement:
     """Return what this rank knows; NotFoundError outside of an hpcplat job."""
     try:
         index, pulse = environ.get(ARRAY_INDEX), environ.get(PULSE)
+        staged = environ.get(STAGED)
         return RankPlacement(
             rank=int(environ["RANK"]),
             world_size=int(environ["WORLD_SIZE"]),
@@ -109,6 +113,7 @@ def rank_placement(environ: Mapping[str, str] = os.environ) -> RankPlacement:
             array_index=None if index is None else int(index),
             pulse=None if pulse is None else Path(pulse),
             keeper=environ.get(KEEPER),
+            staged=None if staged is None else Path(staged),
         )
     except KeyError as error:
         raise NotFoundError(

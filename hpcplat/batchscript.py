@@ -66,9 +66,13 @@ def render(
         conda=environment.conda,
         conda_setup=policy.conda_setup,
         venv=environment.venv,
+        staging=spec.staging is not None,
+        disk=spec.staging.folder if spec.staging else None,
+        stager=program(policy, "storage.staging_step"),
+        stager_srun=srun(spec, policy),
         coordinator=program(policy, "launchers.coordinator"),
         agent=program(policy, "launchers.agent"),
-        srun=srun(spec, folder, policy),
+        srun=[*srun(spec, policy), *container(spec, folder)],
     )
 
 
@@ -178,14 +182,14 @@ def _output(folder: RunFolder, part: Part) -> list[str]:
     return [f"--array={part.chunk.option}", *found] if part.chunk else found
 
 
-def srun(spec: JobSpec, folder: RunFolder, policy: SitePolicy) -> list[str]:
+def srun(spec: JobSpec, policy: SitePolicy) -> list[str]:
     """Return the words that start a program once on each node.
 
     The step outlives a node (--no-kill), is not ended by the first task that ends
     (--wait=0), and leaves the node's resources to steps of the ranks' own (--overlap).
     """
     asked = spec.resources
-    words = [
+    return [
         policy.srun,
         f"--nodes={asked.all_nodes}",
         f"--ntasks={asked.all_nodes}",
@@ -199,15 +203,23 @@ def srun(spec: JobSpec, folder: RunFolder, policy: SitePolicy) -> list[str]:
         "--input=none",
         "--export=ALL",
     ]
-    container = spec.environment.container
-    if container and container.runtime == "pyxis":
-        words += pyxis(container, folder)
-    return words
 
 
-def pyxis(container: Container, folder: RunFolder) -> list[str]:
-    """Return srun's container options; the run folder is where it is outside."""
-    mounts = ",".join([f"{folder.root}:{folder.root}", *container.mounts])
+def container(spec: JobSpec, folder: RunFolder) -> list[str]:
+    """Return srun's words for a container that is its to start; none without one."""
+    asked = spec.environment.container
+    if asked is None or asked.runtime != "pyxis":
+        return []
+    return pyxis(asked, folder, spec.staging.folder if spec.staging else None)
+
+
+def pyxis(container: Container, folder: RunFolder, disk: str | None) -> list[str]:
+    """Return srun's container options; the run folder is where it is outside.
+
+    So is ``disk``, the folder of staged datasets.
+    """
+    same = [str(folder.root), *([disk] if disk else [])]
+    mounts = ",".join([*(f"{path}:{path}" for path in same), *container.mounts])
     words = [f"--container-image={container.image}", f"--container-mounts={mounts}"]
     if container.folder:
         words.append(f"--container-workdir={container.folder}")

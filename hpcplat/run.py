@@ -93,13 +93,16 @@ class Run:
     def dataset(
         self, name: str | None = None, root: str | None = None
     ) -> DatasetVersion:
-        """Open a dataset: ``name``, or the one that the spec names under ``data``."""
+        """Open a dataset: ``name``, or the one that the spec names under ``data``.
+
+        It is read from the node's own disk where the job staged it.
+        """
         from hpcplat import datasets  # needs numpy
 
         wanted = name or (self.spec.data if self.spec else None)
         if wanted is None:
             raise InvalidError("No dataset was named.", "Give data: in the job spec.")
-        return datasets.open(wanted, root)
+        return datasets.open(wanted, root, staged=self.place.staged)
 
     def log(
         self, values: Mapping[str, Any], step: int, *, per_rank: bool = False

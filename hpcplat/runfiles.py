@@ -150,20 +150,29 @@ def rank_argv(spec: JobSpec, folder: RunFolder, policy: SitePolicy) -> tuple[str
     if container is None or container.runtime == "pyxis":
         return words
     gpus = spec.resources.gpus_per_node > 0
-    return (*apptainer(container, folder, policy, gpus=gpus), *words)
+    disk = spec.staging.folder if spec.staging else None
+    return (*apptainer(container, folder, policy, gpus=gpus, disk=disk), *words)
 
 
 def apptainer(
-    container: Container, folder: RunFolder, policy: SitePolicy, *, gpus: bool
+    container: Container,
+    folder: RunFolder,
+    policy: SitePolicy,
+    *,
+    gpus: bool,
+    disk: str | None = None,
 ) -> tuple[str, ...]:
     """Return the words that run a command in an image, the run folder mounted.
 
-    Variables pass from outside as they are (Apptainer's default).
+    So is ``disk``, the folder of staged datasets. Variables pass from outside as they
+    are (Apptainer's default).
     """
     words = [policy.apptainer, "exec"]
     if gpus:
         words.append("--nv")
     words.append(f"--bind={folder.root}")
+    if disk:
+        words.append(f"--bind={disk}")
     words += [f"--bind={mount}" for mount in container.mounts]
     if container.folder:
         words.append(f"--pwd={container.folder}")

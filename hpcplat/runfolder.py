@@ -124,6 +124,11 @@ class AttemptFolder:
         """The attempt's exit code, written by the coordinator as it leaves."""
         return self.root / "exit-code"
 
+    @property
+    def not_staged(self) -> Path:
+        """Why the dataset can't be copied to a node: there only if the job must end."""
+        return self.root / "not-staged"
+
     def rank_log(self, rank: int) -> Path:
         """Return the file of what a rank printed, output and errors as they came."""
         return self.root / f"rank-{rank}.log"

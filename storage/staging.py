@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from hpcplat.datasets.manifest import FILE_NAME, read_manifest
 from hpcplat.datasets.names import is_digest
-from hpcplat.errors import UnavailableError
+from hpcplat.errors import InvalidError, UnavailableError
 from storage.copying import Progress, copy_version
 from storage.writing import disk_of
 
@@ -31,6 +32,22 @@ class Limits:
     age: float
 
 
+def own_folder(disk: Path) -> Path:
+    """Return this user's folder of copies on a disk that others may write to too.
+
+    Raises InvalidError where somebody else has made it: a copy is trusted to be what
+    was checked.
+    """
+    folder = disk / f"hpcplat-staged-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise InvalidError(
+            f"{folder} belongs to somebody else.", "Name another folder."
+        )
+    return folder
+
+
 def stage(
     version: Path, local: Path, limits: Limits, threads: int, progress: Progress
 ) -> Path:
@@ -45,6 +62,7 @@ def stage(
     local.mkdir(parents=True, exist_ok=True)
     with _locked(local / f".lock-{manifest.digest}"):
         if not target.exists():
+            _sweep(local, manifest.digest)
             size = sum(entry.size for entry in manifest.content.files.values())
             with _locked(local / ".lock"):
                 evict(local, limits, room_for=size)
@@ -60,17 +78,16 @@ def evict(local: Path, limits: Limits, *, room_for: int = 0) -> list[str]:
 
     What a process of this node reads stays. Returns the digests removed.
     """
+    _sweep_all(local)
     now, removed = time.time(), []
     kept = sorted(_staged(local), key=lambda one: one.used)
     total = sum(one.size for one in kept) + room_for
     for one in kept:
         if now - one.used <= limits.age and total <= limits.size:
             continue
-        if _is_read(one.folder):
-            continue
-        _remove(one.folder)
-        total -= one.size
-        removed.append(one.folder.name)
+        if _remove_unread(one.folder):
+            total -= one.size
+            removed.append(one.folder.name)
     return removed
 
 
@@ -90,26 +107,47 @@ def _staged(local: Path) -> Iterator[_Staged]:
             yield _Staged(folder, size, used)
 
 
-def _is_read(folder: Path) -> bool:
-    """Say whether a process of this node holds the version open."""
+def _remove_unread(folder: Path) -> bool:
+    """Remove a version, unless a process of this node holds it open."""
     try:
         handle = os.open(folder / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
+    except FileNotFoundError:  # a copy that somebody took apart
+        _remove(folder)
+        return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove(folder)  # with the lock held: who opens it now hears of it
     except BlockingIOError:
-        return True
+        return False
     finally:
         os.close(handle)
-    return False
+    return True
 
 
 def _remove(folder: Path) -> None:
-    gone = folder.with_name(f".gone-{folder.name}-{os.getpid()}")
+    gone = folder.with_name(f".{folder.name}.gone-{os.getpid()}")
     folder.rename(gone)
     shutil.rmtree(gone)
     folder.with_name(f"{USED}{folder.name}").unlink(missing_ok=True)
+
+
+def _sweep_all(local: Path) -> None:
+    """Remove what copies left behind whose process was killed."""
+    digests = {path.name[1:65] for path in local.glob(".*.*")}
+    for digest in filter(is_digest, digests):
+        handle = os.open(local / f".lock-{digest}", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _sweep(local, digest)
+        except BlockingIOError:  # it is being copied just now
+            continue
+        finally:
+            os.close(handle)
+
+
+def _sweep(local: Path, digest: str) -> None:
+    for path in local.glob(f".{digest}.*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _check_room(local: Path, size: int) -> None:

@@ -18,3 +18,12 @@ class DamagedError(HpcplatError):
             f"{path} {fault}.",
             "Run `hpcplat data verify`, and restore the file from a copy.",
         )
+
+
+class RemovedError(HpcplatError):
+    """A version of a dataset that is being removed while it is opened."""
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Return the error for a version's folder."""
+        return cls(f"{folder} is being removed.", "Name another version.")

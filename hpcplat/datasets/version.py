@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcplat.datasets.array import Array
-from hpcplat.datasets.damage import DamagedError
+from hpcplat.datasets.damage import DamagedError, RemovedError
 from hpcplat.datasets.manifest import (
     FILE_NAME,
     ArraySchema,
@@ -69,11 +69,11 @@ class DatasetVersion:
         threads: int | None = None,
     ) -> None:
         self.folder = folder
+        _hold(self, folder / FILE_NAME)  # first: nobody removes what is looked at
         self.manifest: Manifest = read_manifest(folder)
         self._memory_bytes = memory_bytes
         self._threads = threads
         _check_sizes(folder, self.manifest)
-        _hold(self, folder / FILE_NAME)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to another process as the path."""
@@ -142,25 +142,50 @@ def _check_sizes(folder: Path, manifest: Manifest) -> None:
 
 
 def _hold(owner: DatasetVersion, path: Path) -> None:
-    """Keep a shared lock as long as ``owner`` lives."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """Keep a shared lock as long as ``owner`` lives.
+
+    Raises DamagedError without a manifest, RemovedError for a version that goes.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DamagedError.of(path, "is missing") from error
     weakref.finalize(owner, os.close, handle)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # no locks on this file system, or it is being removed
+    except BlockingIOError as error:
+        raise RemovedError.of(path.parent) from error
+    except OSError:  # no locks on this file system
         return
+    if not _is_still(path, handle):
+        raise RemovedError.of(path.parent)
+
+
+def _is_still(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
 
 
 def open_version(
     name_or_path: str | os.PathLike[str],
     root: str | os.PathLike[str] | None = None,
     *,
+    staged: str | os.PathLike[str] | None = None,
     memory_bytes: int | None = None,
     threads: int | None = None,
 ) -> DatasetVersion:
     """Open ``name``, ``name@tag``, ``name@digest`` or the path of a version's folder.
 
-    ``root`` is the folder of all datasets (default: the person's own).
+    ``root`` is the folder of all datasets (default: the person's own). ``staged`` is a
+    folder of copies on this node's disk: the version is read there if it is there.
     """
     folder = locate(name_or_path, None if root is None else Path(root))
+    copy = None if staged is None else Path(staged) / folder.name
+    if copy is not None and (copy / FILE_NAME).is_file():
+        try:
+            return DatasetVersion(copy, memory_bytes=memory_bytes, threads=threads)
+        except RemovedError:  # it has just made room for another
+            pass
     return DatasetVersion(folder, memory_bytes=memory_bytes, threads=threads)

@@ -21,6 +21,7 @@ from hpcplat.jobs.fields import Argument, Line, PathTexts, Record, Text, Word, r
 from hpcplat.jobs.options import OptionName, OptionValue
 from hpcplat.jobs.policies import Checkpoint, Recovery
 from hpcplat.jobs.resources import Resources
+from hpcplat.jobs.staging import Staged
 from hpcplat.parallel import Allocation, LayoutError, ParallelLayout, rank_map
 
 _DATASET: Final = r"^[A-Za-z0-9][A-Za-z0-9_./-]*@[A-Za-z0-9][A-Za-z0-9_.:-]*$"
@@ -76,6 +77,10 @@ class JobSpec(Record):
     )
     data: Annotated[str, Field(pattern=_DATASET, max_length=255)] | None = Field(
         None, description="A dataset and its version: name@version."
+    )
+    staging: Staged = Field(
+        default=None,
+        description="true: copy the dataset to each node's own disk first.",
     )
     command: Command | None = Field(
         default=None, description="A list of words, or the text of a shell script."
@@ -148,6 +153,20 @@ class JobSpec(Record):
     def _settings_have_a_preset(self) -> Self:
         if self.settings and self.preset is None:
             refuse("settings are a preset's.", "Give a preset too.", "settings")
+        return self
+
+    @model_validator(mode="after")
+    def _there_is_something_to_stage(self) -> Self:
+        if self.staging is None:
+            return self
+        if self.data is None:
+            refuse("staging copies a dataset.", "Give data too.", "staging")
+        if self.environment.container and self.staging.folder is None:
+            refuse(
+                "A container sees a staged dataset only in a folder that is named.",
+                "Give staging.folder: it is mounted inside too.",
+                "staging.folder",
+            )
         return self
 
     @model_validator(mode="after")

@@ -52,7 +52,7 @@ def train(spec: JobSpec, place: RankPlacement) -> int:
     training = _on_these_machines(training_of(spec), place)
     if is_deterministic(training):
         make_deterministic()
-    version = _dataset(training)
+    version = _dataset(training, place)
     with joined(training, place) as coordinates:
         live = _live(training, coordinates, version)
         copies = MemoryCopies(
@@ -70,6 +70,7 @@ def train(spec: JobSpec, place: RankPlacement) -> int:
             return loop.run()
         finally:
             loop.telemetry.close()
+            copies.close()
 
 
 def _on_these_machines(training: Training, place: RankPlacement) -> Training:
@@ -82,10 +83,15 @@ def _on_these_machines(training: Training, place: RankPlacement) -> Training:
     return replace(training, allocation=allocation)
 
 
-def _dataset(training: Training) -> datasets.DatasetVersion:
+def _dataset(training: Training, place: RankPlacement) -> datasets.DatasetVersion:
+    """Open the dataset, on the node's own disk where the job staged it."""
     if training.dataset is None:
         raise InvalidError("The spec names no dataset.", "Give data: name@version.")
-    return datasets.open(training.dataset, training.settings.data.root)
+    root = training.settings.data.root
+    version = datasets.open(training.dataset, root, staged=place.staged)
+    if place.staged is not None and place.local_rank == 0:
+        print(f"The dataset is read from {version.folder}.", flush=True)
+    return version
 
 
 def _live(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,14 +11,13 @@ from typing import Annotated
 
 import typer
 
-from hpcplat import eventlog
-from hpcplat.allocation import RankPlacement, rank_placement
+from hpcplat.allocation import rank_placement
 from hpcplat.datasets.store import locate
 from hpcplat.errors import NotFoundError
-from hpcplat.eventlog import RunEvent
 from storage import staging
 from storage.cli.options import Root, Version
 from storage.cli.progress import Update, shown
+from storage.staging_events import StagingEvents
 
 Local = Annotated[
     Path | None,
@@ -27,8 +25,6 @@ Local = Annotated[
 ]
 Size = Annotated[float, typer.Option(min=0, help="GiB that staged versions may take.")]
 Days = Annotated[float, typer.Option(min=0, help="Days since the last use.")]
-
-_EVERY = 10.0  # seconds between events of a job
 
 
 def stage(
@@ -61,7 +57,7 @@ def evict(local: Local = None, size: Size = 500, days: Days = 14) -> None:
 
 
 def _local(given: Path | None) -> Path:
-    return given or Path(tempfile.gettempdir()) / f"hpcplat-staged-{os.getuid()}"
+    return given or staging.own_folder(Path(tempfile.gettempdir()))
 
 
 def _both(first: Update, second: Update) -> Update:
@@ -80,23 +76,4 @@ def _told(version: str) -> Iterator[Callable[[int, int], None]]:
     except NotFoundError:
         yield lambda done, total: None
         return
-    yield _Events(version, place)
-
-
-class _Events:
-    def __init__(self, version: str, place: RankPlacement) -> None:
-        self._version = version
-        self._place = place
-        self._last = time.monotonic()
-        self._node = os.uname().nodename
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if done < total and now - self._last < _EVERY:
-            return
-        self._last = now
-        share = 100 * done // max(total, 1)
-        details = {"bytes": done, "of": total, "node": self._node}
-        what = f"{self._version} is staged on {self._node} to {share} %"
-        event = RunEvent("data-staged", what, self._place.attempt, details=details)
-        eventlog.append(self._place.run_folder.events, event)
+    yield StagingEvents(version, place.run_folder, place.attempt)

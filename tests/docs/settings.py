@@ -61,6 +61,7 @@ ALLOCATION: Final = {
     "HPCPLAT_JOB_KEY": "The key that the job carries through Slurm.",
     "HPCPLAT_ARRAY_INDEX": "The task's index in the array that was asked for.",
     "HPCPLAT_KEEPER": "Where this node's keeper of states listens.",
+    "HPCPLAT_STAGED": "The folder of datasets on the node's own disk, if the job stages.",
     "HPCPLAT_PULSE": "Where a rank tells its agent which step it has done.",
     "HPCPLAT_DATASETS": "The folder of the datasets, by the site's policy.",
     "HPCPLAT_TENSORBOARD": "A folder of TensorBoard files to follow, set by the job.",

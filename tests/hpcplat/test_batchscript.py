@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -202,6 +203,25 @@ def test_pyxis_containers_are_sruns_to_start() -> None:
     assert "--container-workdir=/work" in script
 
 
+def test_staging_runs_outside_of_a_container_that_sees_its_folder() -> None:
+    container = {"runtime": "pyxis", "image": "i.sqsh"}
+    script = _script(
+        _spec(
+            data="d@v1",
+            staging={"folder": "/local disk"},
+            environment={"container": container},
+        )
+    )
+    before, _, after = script.partition("wait_for_child\nchild=\n")
+    assert "storage.staging_step" in before
+    assert "--container" not in before
+    mounts = (
+        "--container-mounts=/shared/runs/r1:/shared/runs/r1,/local disk:/local disk"
+    )
+    assert f"'{mounts}'" in after
+    assert "\ndisk='/local disk'\n" in script
+
+
 def test_no_variable_and_no_secret_stands_in_the_script() -> None:
     environment = {"variables": {"A": "mine alone"}, "secrets": {"B": "env:TOKEN"}}
     script = _script(_spec(environment=environment))
@@ -233,16 +253,22 @@ def test_quoted_options_stay_on_one_line(value: str) -> None:
     assert "\n" not in sbatch_quoted(f"--job-name={value}")
 
 
-def _run_start(tmp_path: Path, child: str, signals: str) -> int:
+def _run_start(
+    tmp_path: Path, child: str, signals: str, staging: str | None = None
+) -> int:
     """Run the script's last part with a stand-in for the coordinator; return its status.
 
     ``signals`` is a shell command that runs beside it, with the script's pid in $PID.
+    ``staging`` is what srun does before it, if anything is staged.
     """
-    policy = SitePolicy(python=str(tmp_path / "python"))
-    (tmp_path / "python").write_text(f"#!/bin/bash\n{child}\n")
-    (tmp_path / "python").chmod(0o755)
+    python, srun = str(tmp_path / "python"), str(tmp_path / "srun")
+    policy = SitePolicy(python=python, srun=srun)
+    for path, content in ((python, child), (srun, staging or "")):
+        Path(path).write_text(f"#!/bin/bash\n{content}\n")
+        Path(path).chmod(0o755)
     script = tmp_path / "script"
-    script.write_text(render(_spec(), RunFolder(tmp_path), policy, "k1"))
+    fields = {"data": "d@v1", "staging": True} if staging is not None else {}
+    script.write_text(render(_spec(**fields), RunFolder(tmp_path), policy, "k1"))
     process = subprocess.Popen(["bash", script])
     subprocess.run(
         ["bash", "-c", signals.replace("$PID", str(process.pid))], check=True
@@ -266,6 +292,34 @@ def test_the_batch_shell_passes_signals_on_and_waits_again(tmp_path: Path) -> No
     )
     assert _run_start(tmp_path, child, signals) == 7
     assert (tmp_path / "seen").read_text() == "usr2\nusr2\nterm\n"
+
+
+def test_staging_comes_first_and_may_fail(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    child = f'echo "$HPCPLAT_STAGED" >>{order}; exit 42'
+    staging = f'echo "${{!#}}" >>{order}; exit 1'
+    assert _run_start(tmp_path, child, ":", staging) == 42
+    disk, staged = order.read_text().splitlines()
+    assert staged == f"{disk}/hpcplat-staged-{os.getuid()}"
+
+
+def test_damage_found_in_staging_ends_the_job(tmp_path: Path) -> None:
+    reason = RunFolder(tmp_path).attempt(1).not_staged
+    staging = f"echo damaged >{reason}; exit 1"
+    assert _run_start(tmp_path, f"touch {tmp_path}/started", ":", staging) == 1
+    assert "damaged" in RunFolder(tmp_path).attempt(1).batch_log.read_text()
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_job_that_is_ended_while_it_stages_starts_nothing(tmp_path: Path) -> None:
+    staging = (
+        f"trap 'exit 143' TERM; touch {tmp_path}/up\n"
+        "for _ in {1..600}; do sleep 0.05; done"
+    )
+    signals = f"while [ ! -e {tmp_path}/up ]; do sleep 0.05; done; kill -TERM $PID"
+    child = f"touch {tmp_path}/started"
+    assert _run_start(tmp_path, child, signals, staging) == 143
+    assert not (tmp_path / "started").exists()
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -13,11 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcplat.datasets.damage import DamagedError
+from hpcplat.datasets.damage import DamagedError, RemovedError
 from hpcplat.datasets.manifest import read_manifest
 from hpcplat.datasets.store import Store
 from hpcplat.datasets.version import DatasetVersion, open_version
-from hpcplat.errors import ConflictError, NotFoundError, UnavailableError
+from hpcplat.errors import (
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+)
 from storage import managing, staging
 from storage.ingest.options import IngestOptions
 from storage.staging import Limits
@@ -216,6 +222,47 @@ class TestStaging:
         with pytest.raises(DamagedError, match=r"tokens/c\.0 is not what was written"):
             staging.stage(writable, local, AMPLE, 2, lambda a, b: None)
         assert not [p for p in local.iterdir() if p.is_dir()]
+
+    def test_the_copy_is_opened_where_there_is_one(
+        self, folder: Path, local: Path
+    ) -> None:
+        assert open_version(folder, staged=local).folder == folder
+        copy = staging.stage(folder, local, AMPLE, 1, lambda a, b: None)
+        assert open_version(folder, staged=local).folder == copy
+
+    def test_a_copy_that_makes_room_just_now_is_not_opened(
+        self, folder: Path, local: Path
+    ) -> None:
+        copy = staging.stage(folder, local, AMPLE, 1, lambda a, b: None)
+        with (copy / "manifest.json").open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # as who removes it does
+            assert open_version(folder, staged=local).folder == folder
+            with pytest.raises(RemovedError):
+                open_version(copy)
+
+    def test_what_a_killed_copy_left_is_swept_away(
+        self, folder: Path, local: Path
+    ) -> None:
+        local.mkdir()
+        others = [local / f".{folder.name}.123", local / f".{'a' * 64}.gone-5"]
+        busy = local / f".{'b' * 64}.77"
+        for path in (*others, busy):
+            (path / "train").mkdir(parents=True)
+        with (local / f".lock-{'b' * 64}").open("w") as copying:
+            fcntl.flock(copying, fcntl.LOCK_EX)
+            staging.stage(folder, local, AMPLE, 1, lambda a, b: None)
+        assert busy.exists()
+        assert not any(path.exists() for path in others)
+
+    def test_a_folder_of_somebody_elses_is_refused(self, tmp_path: Path) -> None:
+        own = staging.own_folder(tmp_path)
+        assert own.stat().st_mode & 0o777 == 0o700
+        assert staging.own_folder(tmp_path) == own
+        link = tmp_path / "disk" / own.name
+        link.parent.mkdir()
+        link.symlink_to(own)  # as somebody else could lay it in /tmp
+        with pytest.raises(InvalidError, match="belongs to somebody else"):
+            staging.own_folder(link.parent)
 
     def test_what_does_not_fit_is_refused(
         self, folder: Path, local: Path, monkeypatch: pytest.MonkeyPatch

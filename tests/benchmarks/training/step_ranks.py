@@ -170,7 +170,7 @@ def main(path: Path) -> None:
     training = _on_these_machines(training_of(spec), place)
     if is_deterministic(training):
         make_deterministic()
-    version = _dataset(training)
+    version = _dataset(training, place)
     with joined(training, place) as coordinates:
         live = _live(training, coordinates, version)
         copies = MemoryCopies(place.keeper, place.rank, 0)

@@ -302,3 +302,23 @@ def test_specs_read_back_from_their_json(
         sbatch={"mail-type": "END", "overcommit": True},
     )
     assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_staging_is_a_word_or_a_record() -> None:
+    assert _spec().staging is None
+    assert _spec(data="d@v1", staging=False).staging is None
+    plain = _spec(data="d@v1", staging=True).staging
+    assert plain is not None
+    assert (plain.folder, plain.size, plain.age) == (None, 500 * 1024, timedelta(14))
+    given = _spec(data="d@v1", staging={"size": "2T", "age": "3d"}).staging
+    assert given is not None
+    assert (given.size, given.age) == (2 * 1024 * 1024, timedelta(3))
+    assert spec_of(_spec(data="d@v1", staging=True).model_dump(mode="json")).staging
+
+
+def test_staging_needs_a_dataset_and_a_place_that_a_container_sees() -> None:
+    assert "Give data too" in _complaint(staging=True)
+    inside = {"container": {"image": "i.sif"}}
+    line = _complaint(data="d@v1", staging=True, environment=inside)
+    assert "Give staging.folder" in line
+    assert _spec(data="d@v1", staging={"folder": "/local"}, environment=inside).staging
