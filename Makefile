@@ -1,5 +1,6 @@
 # Two commands for a newcomer: `make demo` and `make test`; both set up what they need.
-PYTHON := .venv/bin/python
+# Not PYTHON: that is what ./bootstrap is told by its caller.
+OURS := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: setup setup-test demo demo-down test test-fast test-matrix check lint bench docs clean
@@ -11,24 +12,25 @@ setup-test:
 	@./bootstrap test
 
 demo: setup
-	@$(PYTHON) -m hpcplat.cli.main demo
+	@$(OURS) -m hpcplat.cli.main demo
 
-demo-down: setup
-	@hpcplat demo --down
+# Without a setup: what is there can be taken down whatever is missing by now.
+demo-down:
+	@if [ -x .venv/bin/hpcplat ]; then hpcplat demo --down; else echo "No demo was there."; fi
 
 # Real daemons are late now and then when two cores do all of this at once: what failed
 # is run once more, alone. What fails again is a fault.
 test: setup-test
-	@$(PYTHON) -m pytest -n 2 \
-		|| $(PYTHON) -m pytest --last-failed --last-failed-no-failures none
+	@$(OURS) -m pytest -n 2 \
+		|| $(OURS) -m pytest --last-failed --last-failed-no-failures none
 
 test-fast: setup-test
-	@$(PYTHON) -m pytest -n 2 -m "not slurm and not slow"
+	@$(OURS) -m pytest -n 2 -m "not slurm and not slow"
 
 test-matrix: setup-test
-	@$(PYTHON) -m tests.matrix
+	@$(OURS) -m tests.matrix
 
-lint: setup
+lint: setup-test
 	@ruff format --check .
 	@ruff check .
 	@mypy
@@ -37,11 +39,11 @@ lint: setup
 check: lint test
 
 bench: setup-test
-	@$(PYTHON) -m tests.benchmarks
+	@$(OURS) -m tests.benchmarks
 
-docs: setup
-	@$(PYTHON) -m tests.docs.generate
-	@$(PYTHON) -m mkdocs build --quiet --strict
+docs: setup-test
+	@$(OURS) -m tests.docs.generate
+	@$(OURS) -m mkdocs build --quiet --strict
 
 clean:
 	@rm -rf .venv .setup build dist *.egg-info

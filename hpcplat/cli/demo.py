@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -19,7 +20,8 @@ from hpcplat.errors import ConflictError
 
 app = typer.Typer()
 
-STAGE = "demo"  # the folder of all but the cluster, inside the cluster's own
+STAGE: Final = "demo"  # the folder of all but the cluster, inside the cluster's own
+PROGRAM: Final = Path(sys.executable).with_name("hpcplat")
 
 
 @app.command()
@@ -52,10 +54,9 @@ def demo(
         print("The demo is gone." if _take_down(spec, stage) else "No demo was there.")
         return
     if environment:
-        for name, value in stage.exports().items():
-            print(f"export {name}={shlex.quote(value)}")
+        print("\n".join(_exports(spec, stage)))
         return
-    options = "" if folder is None else f" --folder {folder}"
+    options = "" if folder is None else f" --folder {shlex.quote(str(folder))}"
     try:
         _play(spec, stage, only_hello=only_hello, verify=verify)
     except BaseException:  # Ctrl-C or an error: a demo leaves nothing behind
@@ -103,22 +104,25 @@ def _take_down(spec: ClusterSpec, stage: Stage) -> bool:
     return cluster.down(spec.folder)
 
 
+def _exports(spec: ClusterSpec, stage: Stage) -> list[str]:
+    """Return a shell's lines after which `hpcplat` and Slurm's commands mean the demo."""
+    values = cluster.find(spec.folder).environment() | stage.exports()
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
+    return [*lines, f'export PATH={shlex.quote(str(PROGRAM.parent))}:"$PATH"']
+
+
 def _what_next(options: str, *, only_hello: bool) -> str:
+    """Return commands to try; the first one's path holds in whatever shell."""
     place = options or " --name demo"
-    lines = [
-        "",
-        "All of it is yours to try:",
-        f'  eval "$(hpcplat cluster env{place})"',
-    ]
-    if not only_hello:
+    lines = ["", "All of it is yours to try:"]
+    lines += [f'  eval "$({shlex.quote(str(PROGRAM))} demo --env{options})"', ""]
+    if only_hello:
+        lines += [f"  hpcplat cluster kill-node n2{place}"]
+    else:
         lines += [
-            f'  eval "$(hpcplat demo --env{options})"',
             "  hpcplat top                  the queue, live",
             "  hpcplat events gpt           what happened, and why",
             "  hpcplat ui gpt               the run in Aim",
+            f"  hpcplat cluster revive-node n2{place}",
         ]
-    lines += [
-        f"  hpcplat cluster kill-node n2{place}",
-        f"  hpcplat demo --down{options}",
-    ]
-    return "\n".join(lines)
+    return "\n".join([*lines, f"  hpcplat demo --down{options}"])

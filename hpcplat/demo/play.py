@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -129,6 +129,7 @@ class Play:
 
     def _follow(self, job: str, story: Story, watch: Watch) -> Kill | None:
         killed: Kill | None = None
+        nodes: Sequence[str] = ()
         self._screen.start()
         try:
             end = time.monotonic() + PATIENCE
@@ -136,7 +137,8 @@ class Play:
                 newest = watch.newest()
                 if newest is not None:
                     left = watch.seconds_left(newest)
-                    marks = self._marks(story, watch)
+                    nodes = nodes or self._nodes_of(job)
+                    marks = _marks(nodes, watch)
                     self._screen.show(newest, story.steps, left, marks)
                     is_time = story.kill_after and newest.number >= story.kill_after
                     if killed is None and is_time:
@@ -178,13 +180,10 @@ class Play:
         self._cluster.kill_node(node)
         return Kill(node, moment)
 
-    def _marks(self, story: Story, watch: Watch) -> Mapping[str, str]:
-        count = story.nodes + story.spare_nodes
-        marks = {}
-        for node in self._cluster.spec.nodes[:count]:
-            mark = TRAINS * RANKS_PER_NODE if node.name in watch.working else STANDS_BY
-            marks[node.name] = DEAD if node.name in watch.dead else mark
-        return marks
+    def _nodes_of(self, job: str) -> Sequence[str]:
+        """Return the job's nodes, those that stand by included."""
+        attempts = self._stage.answer("show", job)["attempts_list"]
+        return attempts[-1]["nodes"] if attempts else ()
 
     def _recovery(self, run: Run, killed: Kill) -> Recovery:
         watch = run.watch
@@ -219,3 +218,11 @@ class Play:
     def _digest(self, run: Run) -> str:
         manifest: dict[str, Any] = self._stage.answer("ckpt", "show", run.folder)
         return weights_digest(manifest)
+
+
+def _marks(nodes: Sequence[str], watch: Watch) -> Mapping[str, str]:
+    marks = {}
+    for node in nodes:
+        mark = TRAINS * RANKS_PER_NODE if node in watch.working else STANDS_BY
+        marks[node] = DEAD if node in watch.dead else mark
+    return marks
