@@ -24,6 +24,7 @@ POLICY: Final = "HPCPLAT_POLICY"
 TOKEN: Final = "HPCPLAT_TOKEN"
 TOKEN_FILE: Final = "HPCPLAT_TOKEN_FILE"
 TIMEOUT: Final = "HPCPLAT_TIMEOUT"
+RESIDENT: Final = "HPCPLAT_RESIDENT"
 
 APP: Final = "hpcplat"
 SERVICE_FILE: Final = "service"  # in the configuration folder: the URL of `login`
@@ -37,7 +38,8 @@ class Settings:
 
     ``url``: the service (``http://…``, ``https://…``, ``unix:/path``); empty: none,
     work in this process. ``policy``: a YAML file of the site's SitePolicy, or None.
-    ``timeout``: seconds that the client waits for an answer.
+    ``timeout``: seconds that the client waits for an answer. ``resident``: whether a
+    service of one's own may stay warm between commands.
     """
 
     url: str
@@ -49,6 +51,7 @@ class Settings:
     token: str
     token_file: Path
     timeout: float
+    resident: bool
 
     def bearer(self) -> str:
         """Return the token: of the variable, else of the file; empty if there is none.
@@ -73,6 +76,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         token=environ.get(TOKEN, "").strip(),
         token_file=_folder(environ, TOKEN_FILE, config / "token"),
         timeout=_seconds(environ.get(TIMEOUT, "")),
+        resident=_is_on(environ.get(RESIDENT, "")),
     )
 
 
@@ -131,6 +135,12 @@ def _seconds(text: str) -> float:
     if not 0 < seconds <= 86_400:
         raise InvalidError(f"{TIMEOUT} is {text!r}.", "Give seconds, such as 30.")
     return seconds
+
+
+def _is_on(text: str) -> bool:
+    if text not in ("", "on", "off"):
+        raise InvalidError(f"{RESIDENT} is {text!r}.", "Say on or off.")
+    return text != "off"
 
 
 def _token_in(path: Path) -> str:

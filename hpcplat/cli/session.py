@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +23,6 @@ from hpcplat.errors import (
     UnavailableError,
 )
 from hpcplat.settings import read_settings
-
-RESIDENT: Final = "HPCPLAT_RESIDENT"  # "off": work in this process alone
 
 FINAL: Final = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 
@@ -65,7 +62,7 @@ def service() -> Iterator[Client]:
     """
     settings = read_settings()
     is_ours = not settings.url
-    if is_ours and os.environ.get(RESIDENT, "on") != "off":
+    if is_ours and settings.resident:
         settings = settings_with_resident(settings)
     with connect(settings) as client:
         spool = Spool(settings.data / SPOOL)

@@ -17,6 +17,7 @@ from hpcplat.jobs.spec import JobSpec
 
 LARGEST: Final = 1024 * 1024  # bytes
 DEEPEST: Final = 32  # levels of lists and mappings
+YAML_BEGINS: Final = frozenset("'\"|>!&#")  # text that YAML must be asked about
 
 
 class _PlainLoader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
@@ -104,6 +105,8 @@ def spec_of(values: Mapping[str, Any]) -> JobSpec:
 def changed(values: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
     """Return values with ``a.b=c`` applied; c is read as YAML, and what isn't, as text.
 
+    Text that is not quoted as in YAML stays to the letter, line breaks and ``#`` too.
+
     A name may hold dots only in its last part's value; ``a.b=`` sets the empty text.
     """
     result: dict[str, Any] = json.loads(json.dumps(values, default=str))
@@ -130,9 +133,11 @@ def _scalar(text: str) -> object:
     if not text:
         return ""
     try:
-        return _yaml(_decoded(text))
+        value = _yaml(_decoded(text))
     except InvalidError:
         return text
+    is_plain = text.lstrip()[:1] not in YAML_BEGINS
+    return text if isinstance(value, str) and is_plain else value
 
 
 def _decoded(content: bytes | str, largest: int = LARGEST) -> str:

@@ -15,6 +15,8 @@ def test_without_anything_said_all_is_in_the_users_folder(tmp_path: Path) -> Non
     assert settings.url == ""
     assert settings.runs == tmp_path / "runs"
     assert settings.database == f"sqlite:///{tmp_path}/hpcplat.db"
+    assert settings.resident
+    assert not read_settings({"HPCPLAT_RESIDENT": "off"}).resident
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,7 @@ def test_addresses_of_services(given: str, url: str) -> None:
         ("HPCPLAT_TIMEOUT", "soon"),
         ("HPCPLAT_TIMEOUT", "-1"),
         ("HPCPLAT_TIMEOUT", "nan"),
+        ("HPCPLAT_RESIDENT", "no"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_by_name(name: str, value: str) -> None:

@@ -174,8 +174,8 @@ def gathered(
     def same(text: str) -> str:
         text = text.replace(str(way.root), "ROOT")
         text = text.replace(f"{way.root.parent / 'shim'}:", "")
-        if job:
-            text = re.sub(rf"\b{job[1]}(?=\D|$)", "JOB", text)
+        if job:  # a variable of that very value means something else, such as nice
+            text = re.sub(rf"(?<!=)(?<!=-)\b{job[1]}(?=\D|$)", "JOB", text)
         text = re.sub(r"after\w+:\d+", "after:FIRST", text)
         text = re.sub(r"\bn[1-5]\b", "NODE", text)
         text = re.sub(r"slurm-\d+", "slurm-N", text)
@@ -191,7 +191,7 @@ def gathered(
             if path.name != "job.sh"
         },
         {
-            key: same(value)
+            key: value if value.isdecimal() else same(value)
             for key, value in re.findall(r"(\w+)=(\S*)", shown)
             if not re.search(
                 r"Time|Host|Job_?Id|Comment|NodeList|Priority|Sid|Eval|Scheduler", key

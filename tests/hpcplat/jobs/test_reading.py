@@ -137,6 +137,22 @@ def test_a_change_that_is_no_yaml_is_text() -> None:
     assert changed({}, ["a=[1, "]) == {"a": "[1, "}
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("echo a\necho b\n", "echo a\necho b\n"),  # YAML would fold it
+        ("echo a # b", "echo a # b"),
+        ("'a\n\nb'", "a\nb"),
+        ('"a\\nb"', "a\nb"),
+        ("|\n a\n b\n", "a\nb\n"),
+        ("a: 1\nb: 2", {"a": 1, "b": 2}),
+        ("# nothing", None),
+    ],
+)
+def test_text_stays_to_the_letter(text: str, value: object) -> None:
+    assert changed({}, [f"a={text}"]) == {"a": value}
+
+
 def test_changes_leave_the_values_given_alone() -> None:
     values: dict[str, Any] = {"a": {"b": 1}}
     changed(values, ["a.b=2"])
