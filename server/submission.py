@@ -180,6 +180,7 @@ class Submitter:
         self.counts: dict[str, int] = {}
         self._wake = threading.Condition()
         self._stopping = False
+        self._said = ""
         self._queued = False
         self._busy = 0
         self._threads: list[threading.Thread] = []
@@ -216,22 +217,14 @@ class Submitter:
         self, done: Sequence[tuple[Work, Outcome]] = (), most: int = 1
     ) -> list[Work]:
         """Note outcomes and claim the next work, in one transaction."""
+        cluster = self.site.name  # Slurm may be asked: not while the database is held
         now = datetime.now(UTC)
-        twins: list[int] = []
-        chosen: list[tuple[Work, int]] = []
+        works: list[Work] = []
         with self.database.write() as session:
-            if done:
-                submissions.hold(session, [work for work, _ in done])
-            for work, outcome in done:
-                noted = note(session, work, outcome, now, self.pace)
-                if isinstance(outcome, Taken):
-                    if not noted:
-                        twins.append(outcome.slurm_job_id)
-                    elif work.tries > 1:
-                        chosen.append((work, outcome.slurm_job_id))
-            works = (
-                [] if self._stopping or not most else self._claim(session, now, most)
-            )
+            twins, chosen = self._note_all(session, done, now)
+            if most and not self._stopping:
+                by = secrets.token_hex(8)
+                works = submissions.claim(session, cluster, by, now, most)
         self.waiters.tell(work.job_id for work, _ in done)
         for twin in twins:
             self._remove_twin(twin)
@@ -239,15 +232,28 @@ class Submitter:
             self._choose(work, slurm_job_id)
         return works
 
+    def _note_all(
+        self, session: Session, done: Sequence[tuple[Work, Outcome]], now: datetime
+    ) -> tuple[list[int], list[tuple[Work, int]]]:
+        """Write outcomes; return the twins among them, and which job does the work."""
+        twins: list[int] = []
+        chosen: list[tuple[Work, int]] = []
+        if done:
+            submissions.hold(session, [work for work, _ in done])
+        for work, outcome in done:
+            noted = note(session, work, outcome, now, self.pace)
+            if isinstance(outcome, Taken):
+                if not noted:
+                    twins.append(outcome.slurm_job_id)
+                elif work.tries > 1:
+                    chosen.append((work, outcome.slurm_job_id))
+        return twins, chosen
+
     def _choose(self, work: Work, slurm_job_id: int) -> None:
         try:
             choose(work.folder, work.key, slurm_job_id, self.submits_as(work.user))
         except HpcplatError as error:  # a twin would still be seen, and cancelled
             logger.warning("%s: %s", work.key, error)
-
-    def _claim(self, session: Session, now: datetime, most: int) -> list[Work]:
-        by = secrets.token_hex(8)
-        return submissions.claim(session, self.site.name, by, now, most)
 
     def send(self, work: Work) -> Outcome:
         """Send one claimed submission and count how it went."""
@@ -278,10 +284,15 @@ class Submitter:
         while True:
             try:
                 new = self.step(done, most=0 if works else BATCH)
-            except (SQLAlchemyError, UnavailableError):  # the outcomes stay in hand
+            except SQLAlchemyError:  # the outcomes stay in hand
                 logger.exception("the database does not take the outcome; trying again")
                 time.sleep(DATABASE_PAUSE)
                 continue
+            except UnavailableError as error:
+                self._say_once(f"nothing can be submitted; trying again: {error}")
+                time.sleep(DATABASE_PAUSE)
+                continue
+            self._said = ""
             self._count(len(new) - len(done))
             works, done = [*works, *new], []
             if not works and not self._rest():
@@ -290,6 +301,13 @@ class Submitter:
             while works and time.monotonic() - noted < NOTE_WITHIN:
                 work = works.pop(0)
                 done.append((work, self.send(work)))
+
+    def _say_once(self, words: str) -> None:
+        """Log why no work is done, unless it was the last thing that was logged."""
+        with self._wake:
+            is_new, self._said = words != self._said, words
+        if is_new:
+            logger.warning("%s", words)
 
     def _count(self, change: int) -> None:
         """Keep the number of submissions that the workers have in hand."""

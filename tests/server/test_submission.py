@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,7 +21,15 @@ from server.queries.jobs import NewJob, Scope
 from server.queries.submissions import Work
 from server.site import Site
 from server.states import Sending, State
-from server.submission import Doubtful, Pace, Refused, Submitter, Taken, Unsent
+from server.submission import (
+    DATABASE_PAUSE,
+    Doubtful,
+    Pace,
+    Refused,
+    Submitter,
+    Taken,
+    Unsent,
+)
 from server.tables import Job, Submission
 from tests.server.fakes import FakeSlurm, raising
 
@@ -267,3 +276,26 @@ def test_threads_send_all_and_end_when_told(
     submitter.stop()
     assert {job_of(database, job_id).state for job_id in ids} == {State.PENDING}
     assert len(slurm.submitted) == 30
+
+
+def test_without_slurm_the_threads_say_so_once_and_work_when_it_is_there(
+    database: Database, slurm: FakeSlurm, caplog: pytest.LogCaptureFixture
+) -> None:
+    slurm.is_up = False
+    [job_id] = queue(database)
+    submitter = Submitter(database, Site(slurm), script, Pace(), Metrics())
+    submitter.start(workers=2)
+    await_that(lambda: "nothing can be submitted" in caplog.text)
+    time.sleep(2 * DATABASE_PAUSE)
+    slurm.is_up = True
+    await_that(lambda: job_of(database, job_id).state == State.PENDING)
+    submitter.stop()
+    assert len(caplog.records) == 1
+    assert caplog.records[0].exc_info is None
+
+
+def await_that(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
