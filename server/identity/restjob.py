@@ -29,6 +29,7 @@ _OWN: Final = (
     'own() { [ ! -L "$1" ] && case $(stat -c %u "$1") in 0|"$EUID") ;;'
     ' *) echo "$1 belongs to somebody else" >&2; exit 1 ;; esac; }'
 )
+_LOOK: Final = 5  # seconds
 _OLD: Final = (0, 0, 38)  # the last version with flat values
 
 
@@ -69,10 +70,34 @@ def _field(name: str, value: str, *, is_new: bool) -> Fields:
     return make(value)
 
 
-def carrying(files: Sequence[RunFile], folder: RunFolder) -> str:
+def warning(script: str, version: tuple[int, ...]) -> str:
+    """Return the shell line that does what --signal=B:NAME@SECONDS asks for.
+
+    Empty where slurmrestd takes the option itself: 0.0.38 refuses the B:, though its
+    own description has it.
+    """
+    given = {
+        option.name.lstrip("-"): option.value or ""
+        for component in parse_script(script)
+        for option in component
+    }
+    if version > _OLD or "signal" not in given:
+        return ""
+    name, seconds = _signal(given["signal"])
+    limit = int(parse_duration(given["time"]).total_seconds())
+    looks = max((limit - seconds) // _LOOK, 1)
+    # It looks whether the job is there still: no process is to outlive it for long.
+    return (
+        f"(for ((i = 0; i < {looks}; i++)); do sleep {_LOOK}; kill -0 $$ || exit; done;"
+        f" kill -s {name} $$) >/dev/null 2>&1 &"
+    )
+
+
+def carrying(files: Sequence[RunFile], folder: RunFolder, warns: str = "") -> str:
     """Return a script that writes the run folder as the job's user, then becomes it.
 
     The service can't write where the person can; so the files travel in the script.
+    ``warns``: a line of its own, of ``warning``.
     """
     root = shlex.quote(str(folder.root))
     lines = [
@@ -90,6 +115,7 @@ def carrying(files: Sequence[RunFile], folder: RunFolder) -> str:
     lines += [
         f"cd {root}",
         f"exec >>{log} 2>&1",
+        warns,
         f"exec /bin/bash {shlex.quote(str(files[-1].path))}",
         "",
     ]
@@ -122,14 +148,19 @@ def _nodes(value: str) -> Fields:
     return {"nodes": [int(low), int(high or low)]}
 
 
-def _new_signal(value: str) -> Fields:
+def _signal(value: str) -> tuple[str, int]:
     match = _SIGNAL.fullmatch(value)
     if match is None:
         raise InvalidError(f"--signal={value} can't be read.", "Write B:USR2@60.")
+    return match["name"], int(match["seconds"])
+
+
+def _new_signal(value: str) -> Fields:
+    name, seconds = _signal(value)
     return {
         "kill_warning_flags": ["BATCH_JOB"],
-        "kill_warning_signal": match["name"],
-        "kill_warning_delay": _set(int(match["seconds"])),
+        "kill_warning_signal": name,
+        "kill_warning_delay": _set(seconds),
     }
 
 
@@ -163,7 +194,7 @@ _FLAT: Final[Mapping[str, Callable[[str], Fields]]] = {
     "mem": lambda v: {"memory_per_node": parse_memory(v)},
     "no-kill": _flag("no_kill", value=True),
     "nodes": _nodes,
-    "signal": _text("signal"),
+    "signal": lambda _: {},  # see warning()
     "time": lambda v: {"time_limit": _minutes(v)},
 }
 _NEW: Final[Mapping[str, Callable[[str], Fields]]] = {

@@ -28,6 +28,7 @@ TIMEOUT: Final = 30.0
 _SUBMIT: Final = re.compile(r"/slurm/v(?P<version>[0-9]+(?:\.[0-9]+){2})/job/submit/?")
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _LEAST_KEY: Final = 32  # bytes
+_NOT_UNDERSTOOD: Final = 400  # it read the request and went no further
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class RestSlurm(CommandLine):
         job = restjob.description(
             submission.script, str(Path(account_of(user).pw_dir)), _PATH, version
         )
-        body = {"script": restjob.carrying(files, folder), "job": job}
+        warns = restjob.warning(submission.script, version)
+        body = {"script": restjob.carrying(files, folder, warns), "job": job}
         path = f"/slurm/v{'.'.join(map(str, version))}/job/submit"
         try:
             answer = self._http.post(path, json=body, headers=self._headers(user))
@@ -83,7 +85,7 @@ class RestSlurm(CommandLine):
             raise _unreached(error) from error
         except httpx.TransportError as error:
             raise refusals.doubt(f"slurmrestd gave no answer ({error})") from error
-        return _submitted(answer)
+        return submitted(answer)
 
     def estimate(self, submission: Submission) -> datetime | None:
         """Return None: slurmrestd has no --test-only."""
@@ -147,7 +149,8 @@ def signing_key(path: Path) -> bytes:
     return key
 
 
-def _submitted(answer: httpx.Response) -> SubmittedJob:
+def submitted(answer: httpx.Response) -> SubmittedJob:
+    """Return the job that slurmrestd took, or raise what its answer means."""
     content = _content(answer)
     errors = [
         str(e.get("error") or e.get("description") or e)
@@ -163,6 +166,11 @@ def _submitted(answer: httpx.Response) -> SubmittedJob:
     if answer.status_code in {401, 403}:
         raise ForbiddenError(
             f"slurmrestd did not take the token: {words}.", "Check the signing key."
+        )
+    if answer.status_code == _NOT_UNDERSTOOD:
+        raise InvalidError(
+            f"slurmrestd did not understand the job: {words}.",
+            "Leave out what it names, or have the site submit in another way.",
         )
     raise refusals.doubt(f"slurmrestd answered {words}")
 

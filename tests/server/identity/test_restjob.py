@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from hpcplat.errors import InvalidError
+from hpcplat.errors import ForbiddenError, InvalidError
 from hpcplat.jobs import spec_of
 from hpcplat.runfiles import RunFile, run_files
 from hpcplat.runfolder import RunFolder
 from hpcplat.sitepolicy import SitePolicy
-from server.identity import restjob
+from hpcplat.slurm.scheduler import SubmissionDoubtError
+from server.identity import restjob, throughrest
 
 OLD, NEW = (0, 0, 38), (0, 0, 42)
 SCRIPT = """#!/bin/bash
@@ -50,7 +54,7 @@ def test_the_old_form_has_flat_values() -> None:
     assert job["memory_per_node"] == 65536
     assert job["time_limit"] == 91  # rounded up, never down
     assert job["environment"] == {"PATH": "/usr/bin"}
-    assert job["signal"] == "B:USR2@60"
+    assert "signal" not in job  # its B: is refused: see the script that warns itself
 
 
 def test_the_new_form_says_whether_a_number_is_set() -> None:
@@ -61,6 +65,57 @@ def test_the_new_form_says_whether_a_number_is_set() -> None:
     assert job["time_limit"] == {"set": True, "infinite": False, "number": 91}
     assert job["environment"] == ["PATH=/usr/bin"]
     assert job["kill_warning_signal"] == "USR2"
+
+
+@pytest.mark.slow
+def test_where_slurm_does_not_warn_the_script_does(tmp_path: Path) -> None:
+    assert restjob.warning(SCRIPT, NEW) == ""
+    assert restjob.warning("#!/bin/bash\n#SBATCH --time=01:00:00\n", OLD) == ""
+    short = SCRIPT.replace("01:30:30", "00:01:01")
+    folder = RunFolder(tmp_path / "run")
+    patient = "trap 'echo warned; exit 7' USR2\nsleep 60 & wait\n"
+    script = restjob.carrying(
+        [RunFile(folder.script, f"#!/bin/bash\n{patient}")],
+        folder,
+        restjob.warning(short, OLD),
+    )
+    done = subprocess.run(
+        ["/bin/bash"], input=script, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 7
+    assert (folder.logs / "slurm.log").read_text() == "warned\n"
+
+
+@pytest.mark.parametrize("owner", ["games", "root"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="the folder is another user's")
+def test_a_folder_that_somebody_else_laid_out_is_not_filled(
+    tmp_path: Path, owner: str
+) -> None:
+    tmp_path.chmod(0o777)
+    shutil.chown(tmp_path, owner)
+    folder = RunFolder(tmp_path / "run")
+    script = restjob.carrying([RunFile(folder.script, "touch ran\n")], folder)
+    done = subprocess.run(
+        ["/bin/bash"], input=script, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode == 0) is (owner == "root"), done.stderr
+    assert (folder.root / "ran").exists() is (owner == "root")
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "kind"),
+    [
+        (400, "Invalid SIGNAL specification", InvalidError),
+        (500, "Unexpected message received", SubmissionDoubtError),
+        (401, "Authentication failure", ForbiddenError),
+    ],
+)
+def test_what_slurmrestd_did_not_understand_it_did_not_take(
+    status: int, words: str, kind: type[Exception]
+) -> None:
+    answer = httpx.Response(status, json={"errors": [{"error": words}]})
+    with pytest.raises(kind):
+        throughrest.submitted(answer)
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])

@@ -6,9 +6,7 @@ import grp
 import json
 import os
 import pwd
-import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,10 +19,11 @@ from hpcplat.runfiles import RunFile
 from hpcplat.runfolder import RunFolder
 from hpcplat.slurm.commandline import CommandLine
 from hpcplat.slurm.scheduler import Submission
-from server.identity import as_person, sudoers
+from server.identity import sudoers
 from server.identity.throughrest import RestSite, RestSlurm
 from server.identity.throughsudo import SudoSlurm
 from server.preparation import Fill, fill_folder
+from tests.server.identity.conftest import sudo_rule
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -50,34 +49,11 @@ mv who done
 
 
 @pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder for runs that everybody may write in, as /tmp."""
-    folder = Path(tempfile.mkdtemp(prefix="hpcplat-runs-"))
-    folder.chmod(0o1777)
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def program() -> Iterator[Path]:
-    """The program as a site installs it, and a sudoers file for it."""
-    if shutil.which("sudo") is None:
-        pytest.skip("sudo is not installed")
-    folder = Path(tempfile.mkdtemp(prefix="hpcplat-sudo-", dir="/usr/lib"))
-    folder.chmod(0o755)
-    installed = folder / "as-person"
-    shutil.copy(as_person.__file__, installed)
-    installed.chmod(0o755)
-    group = f"hpp{os.getpid()}"
-    subprocess.run(["groupadd", "--system", group], check=True)
-    subprocess.run(["usermod", "-aG", group, "alice"], check=True)
-    rules = Path(f"/etc/sudoers.d/hpcplat-test-{os.getpid()}")
-    rules.write_text(sudoers.sudoers("games", group, installed), encoding="ascii")
-    rules.chmod(0o440)
-    yield installed
-    rules.unlink()
-    subprocess.run(["groupdel", group], check=True)
-    shutil.rmtree(folder)
+def program(unix_users: tuple[str, ...]) -> Iterator[Path]:
+    """The program as a site installs it, and a sudoers file for alice alone."""
+    installed = Path(f"/usr/lib/hpcplat-test-{os.getpid()}/as-person")
+    with sudo_rule(installed, "alice"):
+        yield installed
 
 
 def files(folder: RunFolder, script: str) -> list[RunFile]:
