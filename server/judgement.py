@@ -157,7 +157,20 @@ def with_report(verdict: Verdict, report: Report | None) -> Verdict:
     if verdict.word not in {str(BaseState.FAILED), ""} and not verdict.is_guess:
         return verdict  # TIMEOUT, NODE_FAIL …: Slurm knows better
     reason = report.reason or verdict.reason
-    return replace(verdict, reason=reason, exit_code=report.code, is_lost=False)
+    failed = newest_failed(verdict.starts)
+    starts = tuple(
+        replace(start, reason=reason) if start is failed else start
+        for start in verdict.starts
+    )
+    return replace(
+        verdict, reason=reason, exit_code=report.code, is_lost=False, starts=starts
+    )
+
+
+def newest_failed(starts: Sequence[Start]) -> Start | None:
+    """Return the start that an agent's report is about; the newest if none failed."""
+    failed = [start for start in starts if start.exit_code or start.exit_signal]
+    return max(failed or starts, key=lambda start: start.started_at, default=None)
 
 
 def task_of(record: LiveJob | PastJob) -> int:

@@ -11,7 +11,7 @@ from hpcplat.errors import ForbiddenError, NotFoundError
 from hpcplat.eventlog import EventKind
 from hpcplat.runfolder import RunFolder
 from server import logfiles
-from server.judgement import Report, Start
+from server.judgement import Report, Start, newest_failed
 
 LONGEST_REASON: Final = 2000  # characters; a user's program may print anything
 
@@ -22,8 +22,7 @@ def report_of(folder: str, starts: Sequence[Start], offset: int = 0) -> Report |
     ``offset`` is what a part of an array adds to its tasks' indices.
     """
     run = RunFolder(Path(folder))
-    failed = [start for start in starts if start.exit_code or start.exit_signal]
-    newest = max(failed or starts, key=lambda start: start.started_at, default=None)
+    newest = newest_failed(starts)
     own = run if newest is None or newest.task < 0 else run.task(newest.task + offset)
     try:
         piece = logfiles.read_piece(run.root, own.events, -logfiles.LARGEST_PIECE)

@@ -492,6 +492,8 @@ def test_the_agents_report_says_why_a_job_failed(world: World) -> None:
     job = world.job(job_id)
     assert job.reason == event["what"]
     assert job.exit_code == 7
+    [attempt] = world.attempts(job_id)
+    assert attempt.reason == event["what"]
 
 
 def test_an_array_in_parts_ends_when_all_parts_have(world: World) -> None:
