@@ -29,6 +29,7 @@ LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)|(?:src|href)=\"([^\"#]+)\"")
 ENDS = {"|", ">", ">>", "2>", "&&", "||", ";", "&", "<", "<<", "2>&1", "1>&2"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_made_from_code_is_current(name: str) -> None:
     made = (DOCS / name).read_text()

@@ -78,6 +78,7 @@ def address(app: FastAPI) -> Iterator[str]:
     listener.close()
 
 
+@pytest.mark.slow
 def test_a_notebook_s_run_becomes_a_run_folder(address: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT],

@@ -278,6 +278,7 @@ def test_threads_send_all_and_end_when_told(
     assert len(slurm.submitted) == 30
 
 
+@pytest.mark.slow
 def test_without_slurm_the_threads_say_so_once_and_work_when_it_is_there(
     database: Database, slurm: FakeSlurm, caplog: pytest.LogCaptureFixture
 ) -> None:

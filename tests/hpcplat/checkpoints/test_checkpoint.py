@@ -121,6 +121,7 @@ def save(
     return savers[0].outcomes()[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 4))
 def test_any_split_that_was_saved_loads_into_any_other(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from hpcplat.cli.reference import page
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
 AGAIN = (
     "make it again: COLUMNS=80 python -m hpcplat.cli.reference docs/reference/cli.md"
 )
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_page_is_of_this_release() -> None:

@@ -14,6 +14,7 @@ from hpcplat.errors import ConflictError, InvalidError
 weights = st.lists(st.integers(1, 60), min_size=1, max_size=9)
 
 
+@pytest.mark.slow
 @given(weights=weights, start=st.integers(0, 10**15), count=st.integers(1, 2000))
 @settings(max_examples=200)
 def test_any_stretch_holds_the_shares(
@@ -31,6 +32,7 @@ def test_any_stretch_holds_the_shares(
     )
 
 
+@pytest.mark.slow
 @given(weights=weights, seed=st.integers(0, 99))
 def test_each_part_runs_through_its_own_epochs(weights: list[int], seed: int) -> None:
     parts = [Part(7 + 5 * n, weight) for n, weight in enumerate(weights)]

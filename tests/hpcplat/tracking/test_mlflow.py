@@ -65,6 +65,7 @@ def store(tmp_path: Path) -> Iterator[MlflowStore]:
     made.close()
 
 
+@pytest.mark.slow
 def test_a_script_that_knows_nothing_of_us(server: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT],

@@ -19,6 +19,8 @@ from hpcplat.tracking.tfevents import NoEventFileError, TensorBoardValue, read_e
 SCRIPT = """
 import sys, numpy
 from torch.utils.tensorboard import SummaryWriter
+
+pytestmark = pytest.mark.slow
 writer = SummaryWriter(sys.argv[1])
 for step in range(50):
     writer.add_scalar("loss/train", 1 / (step + 1), step)

@@ -241,6 +241,7 @@ def test_what_is_logged_after_the_end_is_not_lost(tmp_path: Path) -> None:
     assert steps == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_disk_that_was_full_for_a_while_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

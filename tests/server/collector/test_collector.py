@@ -20,6 +20,8 @@ from server.collector.catalogue import Catalogue, TrackedRun
 from server.collector.collector import Collector
 from server.collector.repository import Repository
 
+pytestmark = pytest.mark.slow
+
 Run: TypeAlias = Any  # Aim's
 
 
