@@ -7,9 +7,11 @@ versions, and lets the job wait for ever: who wants that refused must look first
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 from hpcplat.jobs import JobSpec
 from hpcplat.quantities import format_duration, format_memory
@@ -19,7 +21,8 @@ from server.problems import FieldsError
 from server.schemas import Invalid
 from server.site import Facts
 
-SHELLS = frozenset({"python", "python3", "bash", "sh"})
+SHELLS: Final = frozenset({"python", "python3", "bash", "sh"})
+PLAIN: Final = re.compile(r"[\w./:=@%+,\- ]+")  # what means to a shell what it says
 
 
 def admit(spec: JobSpec, facts: Facts) -> Partition:
@@ -184,9 +187,9 @@ def _memory(
 
 def _missing_script(spec: JobSpec) -> list[Invalid]:
     """Refuse a script that is surely not there: its folder is, on this host."""
-    if not isinstance(spec.command, tuple) or spec.environment.container is not None:
+    if spec.environment.container is not None:
         return []
-    script = _script(spec.command)
+    script = _script(_words(spec.command))
     folder = spec.environment.folder
     if script is None or not (folder or script.startswith("/")):
         return []
@@ -200,6 +203,14 @@ def _missing_script(spec: JobSpec) -> list[Invalid]:
             remedy="Check the name.",
         )
     ]
+
+
+def _words(command: str | Sequence[str] | None) -> Sequence[str]:
+    """Return a command's words; none of a text that only a shell could split."""
+    if not isinstance(command, str):
+        return command or ()
+    words = command.split() if PLAIN.fullmatch(command) else []
+    return words if words and "=" not in words[0] else ()
 
 
 def _script(argv: Sequence[str]) -> str | None:

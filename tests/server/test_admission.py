@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,6 +67,32 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         "time",
         "memory",
     }
+
+
+@pytest.mark.parametrize(
+    ("command", "is_there"),
+    [
+        (["./train.sh"], False),
+        ("./train.sh --steps 5", False),
+        ("python train.py", False),
+        (["bash", "own.sh"], True),
+        ("./own.sh", True),
+        ("A=./train.sh env", True),  # what a shell makes of it, nobody else knows
+        ("cd ./sub || ./train.sh", True),
+        ("python -m train", True),
+    ],
+)
+def test_a_script_that_is_surely_not_there_is_refused(
+    command: str | list[str], is_there: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "own.sh").touch()
+    asked = spec_of(
+        {"name": "x", "command": command, "environment": {"folder": str(tmp_path)}}
+    )
+    if is_there:
+        assert admit(asked, FACTS)
+    else:
+        assert refusal(asked) == {"spec.command": "Check the name."}
 
 
 def test_a_cluster_without_a_default_partition_wants_one_named() -> None:
