@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcplat.datasets.array_format import ArrayFormat, read_array_format
-from hpcplat.datasets.chunked import ChunkedRows
+from hpcplat.datasets.chunked import Bounds, ChunkedRows
 from hpcplat.datasets.flat import FlatRows, NotFlatError, Rows, can_be_flat
 from hpcplat.errors import InvalidError
 
 T = TypeVar("T")
 
-DECODED_BYTES = 256 * 2**20
+DECODED_BYTES = 64 * 2**20
 RESIDENT_BYTES = 8 * 2**30
 
 
@@ -49,10 +49,10 @@ class RowSource(Protocol):
 class Array:
     """A sharded array: ``shape``, ``dtype`` and rows, at the speed of memory.
 
-    Opening reads ``zarr.json`` only. ``memory_bytes`` bounds the pages that stay
-    resident (uncompressed: 8 GiB if not given; the kernel takes them back when it
-    needs to, all the same) or the decoded chunks that are kept (compressed: 256 MiB).
-    ``threads`` decode compressed chunks.
+    Opening reads ``zarr.json`` only. ``memory_bytes`` bounds the pages of files that
+    stay resident (8 GiB if not given; the kernel takes them back when it needs to, all
+    the same) and the decoded chunks that are kept (64 MiB). ``threads`` decode
+    compressed chunks.
     """
 
     def __init__(
@@ -125,8 +125,11 @@ class Array:
         return self._chunked()
 
     def _chunked(self) -> ChunkedRows:
-        kept = self._memory_bytes or DECODED_BYTES
-        return ChunkedRows(self.folder, self.format, kept, self._threads)
+        bounds = Bounds(
+            decoded=self._memory_bytes or DECODED_BYTES,
+            resident=self._memory_bytes or RESIDENT_BYTES,
+        )
+        return ChunkedRows(self.folder, self.format, bounds, self._threads)
 
     def _read(
         self, action: Callable[[RowSource], npt.NDArray[Any]]

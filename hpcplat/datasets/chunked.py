@@ -19,45 +19,55 @@ from hpcplat.datasets.codecs import decoder
 from hpcplat.datasets.damage import DamagedError
 from hpcplat.datasets.flat import Rows, open_shard, stretches_of
 from hpcplat.datasets.resident import ResidentWatch
-from hpcplat.datasets.shard import ABSENT, Index, read_index
+from hpcplat.datasets.shard import ABSENT, read_index
 
 # So many shards stay mapped; the kernel allows 65,530 maps in a process.
 _MAPPED_SHARDS = 1024
 
 _AT_ONCE = 16  # chunks decoded between two looks at the resident pages
 _HUGE_PAGE = 2 * 2**20
+_ABSENT = int(ABSENT)
 
 
 class _Shard(NamedTuple):
+    """``where`` holds (offset, length) in bytes of each chunk."""
+
     path: Path
     mapped: mmap.mmap
-    data: npt.NDArray[np.uint8]
-    where: Index
+    data: memoryview
+    where: list[tuple[int, int]]
+
+
+class Bounds(NamedTuple):
+    """Bytes of decoded chunks that are kept, and of the files' pages that stay."""
+
+    decoded: int
+    resident: int
 
 
 class ChunkedRows:
     """The rows of an array whose chunks must be decoded, or do not lie in order.
 
-    ``memory_bytes`` bounds the decoded chunks that are kept; ``threads`` decode
-    side by side. Threads may share one object.
+    ``threads`` decode side by side. Threads may share one object.
     """
 
     def __init__(
-        self, folder: Path, array: ArrayFormat, memory_bytes: int, threads: int
+        self, folder: Path, array: ArrayFormat, bounds: Bounds, threads: int
     ) -> None:
         self._folder = folder
         self._format = array
-        self._watch = ResidentWatch(memory_bytes)
+        self._watch = ResidentWatch(bounds.resident)
         self._decode = decoder(array.compressors)
         empty = (array.chunk_rows, *array.row_shape)
         fill = np.full(empty, array.fill_value, array.dtype)
         self._fill = fill.reshape(-1).view(np.uint8)
         self._shards: OrderedDict[int, _Shard] = OrderedDict()
         total = -(-array.rows // array.chunk_rows)
-        slots = max(1, min(total, memory_bytes // max(array.chunk_bytes, 1)))
+        slots = max(1, min(total, bounds.decoded // max(array.chunk_bytes, 1)))
         self._slab = np.empty((slots, array.chunk_bytes), dtype=np.uint8)
         shape = (slots, array.chunk_rows, *array.row_shape)
         self._decoded: npt.NDArray[Any] = self._slab.view(array.dtype).reshape(shape)
+        self._stretches: dict[int, npt.NDArray[np.void]] = {}
         self._last_use = np.zeros(slots, dtype=np.int64)
         self._chunk_in = np.full(slots, -1, dtype=np.int64)
         self._slot_of: dict[int, int] = {}
@@ -111,7 +121,7 @@ class ChunkedRows:
         first, inside = np.divmod(starts, size)
         crosses = inside + width > size
         whole = np.flatnonzero(~crosses)
-        stretches = stretches_of(self._decoded.reshape(-1), width)
+        stretches = self._sliding(width)
         opaque = out.view(stretches.dtype)[:, 0] if width else stretches[:0]
         with self._lock:
             for part, slots in self._in_parts(first[whole]):
@@ -120,6 +130,12 @@ class ChunkedRows:
             for row in np.flatnonzero(crosses).tolist():
                 out[row] = self.slice(int(starts[row]), int(starts[row]) + width)
         return out
+
+    def _sliding(self, width: int) -> npt.NDArray[np.void]:
+        if width not in self._stretches:
+            flat = self._decoded.reshape(-1)
+            self._stretches[width] = stretches_of(flat, width)
+        return self._stretches[width]
 
     def forget_pages(self) -> None:
         """Let go of what was read of the shards; decoded chunks have their own bound."""
@@ -182,8 +198,8 @@ class ChunkedRows:
     def _decode_into(
         self, shard: _Shard, number: int, place: npt.NDArray[np.uint8]
     ) -> None:
-        offset, length = shard.where[number].tolist()
-        if offset == int(ABSENT):
+        offset, length = shard.where[number]
+        if offset == _ABSENT:
             place[:] = self._fill
             return
         try:
@@ -208,4 +224,4 @@ class ChunkedRows:
             mapped = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
         finally:
             os.close(handle)
-        return _Shard(path, mapped, np.frombuffer(mapped, np.uint8), index)
+        return _Shard(path, mapped, memoryview(mapped), index.tolist())

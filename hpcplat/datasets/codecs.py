@@ -42,7 +42,7 @@ _DECODERS: Mapping[str, Decoder] = {
 }
 
 
-def decoder(codecs: Sequence[Mapping[str, Any]]) -> Callable[[Bytes, Bytes], None]:
+def decoder(codecs: Sequence[Mapping[str, Any]]) -> Callable[[Any, Bytes], None]:
     """Return a function that decodes one chunk's bytes into a buffer of its size.
 
     ``codecs`` are the bytes-to-bytes codecs in the order of writing. The function
@@ -54,7 +54,7 @@ def decoder(codecs: Sequence[Mapping[str, Any]]) -> Callable[[Bytes, Bytes], Non
         return _copy
     *first, last = steps
 
-    def decode(data: Bytes, out: Bytes) -> None:
+    def decode(data: Any, out: Bytes) -> None:  # noqa: ANN401 (any buffer)
         step_data: Any = data
         for step in first:
             step_data = step(step_data, None)
@@ -63,8 +63,8 @@ def decoder(codecs: Sequence[Mapping[str, Any]]) -> Callable[[Bytes, Bytes], Non
     return decode
 
 
-def _copy(data: Bytes, out: Bytes) -> None:
-    out[:] = data
+def _copy(data: Any, out: Bytes) -> None:  # noqa: ANN401 (any buffer)
+    out[:] = np.frombuffer(data, np.uint8)
 
 
 def _decoder_of(name: str) -> Decoder:
