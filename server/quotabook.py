@@ -16,6 +16,7 @@ logger = logging.getLogger("hpcplat.quotas")
 
 REFRESH: Final = 10.0  # seconds: older ones are renewed beside the requests
 STALE: Final = 30.0  # seconds: older ones are never used
+KEPT: Final = 600.0  # seconds after the last request that it is kept fresh
 RETRY: Final = 5.0  # seconds after a failure before Slurm is asked again
 
 
@@ -23,13 +24,15 @@ class QuotaBook:
     """The book of a cluster.
 
     A request finds it in memory; from 10 seconds on a thread renews it, and no
-    request waits for that until it is 30 seconds old.
+    request waits for that until it is 30 seconds old. A service keeps it fresh
+    (``keep_fresh``) while people submit now and then: only the first one waits.
     """
 
     def __init__(self, site: Site, clock: Callable[[], float] = time.monotonic) -> None:
         self._site = site
         self._clock = clock
         self._known: tuple[float, Book] | None = None
+        self._wanted_at = -KEPT
         self._failure: tuple[float, UnavailableError] | None = None
         self._asking = threading.Lock()
 
@@ -41,6 +44,7 @@ class QuotaBook:
         enforced = enforced_by(self._site.facts().config)
         if not enforced:
             return None
+        self._wanted_at = self._clock()
         known = self._known
         age = self._clock() - known[0] if known else float("inf")
         if known is not None and age < REFRESH:
@@ -56,9 +60,13 @@ class QuotaBook:
 
     def _refuse_after_failure(self) -> None:
         """Fail at once for some seconds: not every request need wait for the same."""
-        if self._failure and self._clock() - self._failure[0] < RETRY:
-            error = self._failure[1]
+        error = self._failed_lately()
+        if error:
             raise UnavailableError(error.what, error.remedy) from error
+
+    def _failed_lately(self) -> UnavailableError | None:
+        is_new = self._failure and self._clock() - self._failure[0] < RETRY
+        return self._failure[1] if self._failure and is_new else None
 
     def _remembering(self, enforced: frozenset[str]) -> Book:
         try:
@@ -66,6 +74,13 @@ class QuotaBook:
         except UnavailableError as error:
             self._failure = (self._clock(), error)
             raise
+
+    def keep_fresh(self) -> None:
+        """Renew it, beside, if it grows old and was looked at in the last minutes."""
+        known, now = self._known, self._clock()
+        is_wanted = now - self._wanted_at < KEPT and not self._failed_lately()
+        if known and is_wanted and now - known[0] >= REFRESH:
+            self._renew_beside()
 
     def forget(self) -> None:
         """Have the next look ask Slurm: its limits were changed."""
@@ -79,6 +94,7 @@ class QuotaBook:
         try:
             self._renewed(enforced_by(self._site.facts().config))
         except UnavailableError as error:
+            self._failure = (self._clock(), error)
             logger.warning("Slurm does not tell its limits: %s", error)
         finally:
             self._asking.release()

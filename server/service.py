@@ -253,6 +253,7 @@ class Service:
         pause = self.times.rhythm.fastest
         while not self._stopping.is_set():
             pause = self._one_round(pause)
+            self.quotas.keep_fresh()
             self._wait(pause)
             self._nudged.clear()
 

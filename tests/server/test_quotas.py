@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -234,6 +235,31 @@ def test_the_book_is_kept_and_never_old() -> None:
     kept.forget()
     kept.book()
     assert slurm.questions.count("associations") == 3
+
+
+def test_the_book_is_kept_fresh_while_somebody_looks_now_and_then() -> None:
+    slurm = FakeSlurm(settings={"AccountingStorageEnforce": "limits"})
+    clock = Clock()
+    kept = QuotaBook(Site(slurm, clock), clock)
+    kept.keep_fresh()  # nobody wanted it yet
+    assert slurm.questions == []
+    first = kept.book()
+    for _ in range(8):  # four minutes without a request
+        clock.now += 29
+        kept.keep_fresh()
+        await_thread("quotas")
+    assert kept.book() is not first
+    assert slurm.questions.count("associations") == 9  # none of them by the request
+    clock.now += 601
+    kept.keep_fresh()
+    await_thread("quotas")
+    assert slurm.questions.count("associations") == 9
+
+
+def await_thread(name: str) -> None:
+    for thread in threading.enumerate():
+        if thread.name == name:
+            thread.join(60)
 
 
 def test_limits_that_are_too_old_are_not_believed() -> None:
