@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -18,16 +18,19 @@ from hpcplat.errors import InvalidError
 
 # The order is worked out for so many samples at once: single batches cost more.
 _ORDER_SAMPLES = 16_384
+_WINDOW_BYTES = 4 * 2**20
+_MOST_IN_WINDOW = 16  # batches
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How a rank reads: its part of global batches of ``batch`` samples.
 
-    ``ahead`` batches are held ready by ``threads`` (none: each batch is read when it
-    is asked for). ``window`` batches are read at a time, so that a compressed chunk
-    which several of them need is decoded once. ``into`` is what batches are made of:
-    NumPy arrays, torch tensors, or torch tensors in pinned memory.
+    ``threads`` hold ``ahead`` windows ready (none: each is read when it is asked for).
+    A window of batches is read at once: to hand work to another thread costs some 50
+    microseconds, and a compressed chunk that several of them need is decoded once. If
+    not given it is what makes 4 MiB, or one batch without threads. ``into`` is what
+    batches are made of: NumPy arrays, torch tensors, or torch tensors in pinned memory.
     """
 
     batch: int
@@ -35,11 +38,11 @@ class Reading:
     world: int = 1
     ahead: int = 2
     threads: int = 1
-    window: int = 1
+    window: int | None = None
     into: Literal["numpy", "torch", "pinned"] = "numpy"
 
     def __post_init__(self) -> None:
-        if min(self.batch, self.window, self.ahead) < 1 or self.threads < 0:
+        if min(self.batch, self.window or 1, self.ahead) < 1 or self.threads < 0:
             raise InvalidError(
                 "A reading with no batch, no window or nothing ahead.",
                 "Use at least 1 for each.",
@@ -64,7 +67,9 @@ class Loader:
         self._pool = ThreadPoolExecutor(reading.threads) if reading.threads else None
         self._pending: deque[Future[list[Any]]] = deque()
         self._ready: deque[Any] = deque()
-        self._next_window = 0
+        self._next = 0  # of the batches, the first that nobody reads yet
+        self._window = reading.window or 1
+        self._finds_window = reading.window is None and reading.threads > 0
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -72,7 +77,7 @@ class Loader:
     def __next__(self) -> Any:  # noqa: ANN401 (arrays or tensors, alone or by name)
         """Return this rank's part of the next global batch."""
         if not self._ready:
-            self._ready.extend(self._window())
+            self._ready.extend(self._next_window())
         self._order.position += self._reading.batch
         return self._ready.popleft()
 
@@ -87,25 +92,43 @@ class Loader:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _window(self) -> list[Any]:
+    def _next_window(self) -> list[Any]:
         if self._pool is None:
-            self._next_window += 1
-            return self._read(self._next_window - 1)
+            return self._read(*self._claim())
         while len(self._pending) < self._reading.ahead:
-            self._pending.append(self._pool.submit(self._read, self._next_window))
-            self._next_window += 1
+            self._pending.append(self._pool.submit(self._read, *self._claim()))
         return self._pending.popleft().result()
 
-    def _read(self, number: int) -> list[Any]:
+    def _claim(self) -> tuple[int, int]:
+        """Return the first batch of the next window, and how many there are in it."""
+        first, count = self._next, self._window
+        self._next += count
+        return first, count
+
+    def _read(self, first: int, count: int) -> list[Any]:
         """Read one window and cut it into batches."""
-        count = self._reading.window
-        found = [self._plan.batch(number * count + k) for k in range(count)]
+        found = [self._plan.batch(first + k) for k in range(count)]
         if count == 1:
-            return [self._finish(self._samples.batch(*found[0]))]
+            batch = self._samples.batch(*found[0])
+            if self._finds_window:
+                self._find_window(batch)
+            return [self._finish(batch)]
         indices, positions = (np.concatenate(part) for part in zip(*found, strict=True))
         whole = self._samples.batch(indices, positions)
         size = len(found[0][0])
         return [self._finish(_cut(whole, k * size, size)) for k in range(count)]
+
+    def _find_window(self, batch: Batch) -> None:
+        """Let the windows from now on hold as many batches of this size as is good."""
+        self._finds_window = False
+        fit = _WINDOW_BYTES // max(_size(batch), 1)
+        self._window = min(max(fit, 1), _MOST_IN_WINDOW)
+
+
+def _size(batch: Batch) -> int:
+    """Return the bytes of a batch."""
+    arrays = batch.values() if isinstance(batch, Mapping) else [batch]
+    return sum(values.nbytes for values in arrays)
 
 
 def _cut(batch: Batch, start: int, size: int) -> Batch:

@@ -41,10 +41,10 @@ def windows(
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
-@pytest.mark.parametrize("window", [1, 4])
+@pytest.mark.parametrize("window", [None, 1, 4])
 @pytest.mark.parametrize("world", [1, 3])
 def test_the_ranks_read_the_global_order(
-    windows: TokenWindows, threads: int, window: int, world: int
+    windows: TokenWindows, threads: int, window: int | None, world: int
 ) -> None:
     expected = windows.rows(Cursor(len(windows), 1).indices(40, 13 * 16))
     found = []
@@ -69,24 +69,43 @@ def test_it_resumes_at_the_batch_that_was_not_handed_out(windows: TokenWindows) 
         np.testing.assert_array_equal(next(loader), expected)
 
 
+class Counting:
+    """Samples that count how often they are read, of some bytes each."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.read = 0
+        self.lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return 1000
+
+    def batch(self, indices: npt.ArrayLike, positions: npt.ArrayLike) -> Batch:
+        with self.lock:
+            self.read += 1
+        return np.zeros((len(np.asarray(indices)), self.size), np.uint8)
+
+
 def test_no_more_than_the_bound_is_read_ahead() -> None:
-    class Counting:
-        read = 0
-        lock = threading.Lock()
-
-        def __len__(self) -> int:
-            return 1000
-
-        def batch(self, indices: npt.ArrayLike, positions: npt.ArrayLike) -> Batch:
-            with self.lock:
-                self.read += 1
-            return np.asarray(indices)
-
-    samples = Counting()
-    with Loader(samples, Cursor(1000, 0), Reading(4, ahead=3, threads=2)) as loader:
+    samples = Counting(1)
+    reading = Reading(4, ahead=3, threads=2, window=1)
+    with Loader(samples, Cursor(1000, 0), reading) as loader:
         for taken in range(1, 50):
             next(loader)
             assert samples.read <= taken + 3
+
+
+@pytest.mark.parametrize(
+    ("size", "at_once"), [(8, 16), (2**17, 8), (2**20, 1), (2**23, 1)]
+)
+def test_small_batches_are_read_together(size: int, at_once: int) -> None:
+    """4 samples a batch: as many batches as make 4 MiB, 16 at most."""
+    samples = Counting(size)
+    with Loader(samples, Cursor(1000, 0), Reading(4, ahead=1)) as loader:
+        next(loader)  # alone: now the size is known
+        for _ in range(2 * at_once):
+            next(loader)
+        assert samples.read == 3
 
 
 def test_a_fault_in_a_thread_reaches_the_caller(windows: TokenWindows) -> None:
