@@ -96,6 +96,7 @@ class Sight:
     ``past`` is None where accounting was not asked or did not answer;
     ``has_accounting`` says whether the site has any. ``absent_for`` is how long squeue
     has not shown the job (None: it shows it). ``last_word`` is what squeue said last.
+    ``offset`` is what a part of an array adds to its tasks' indices.
     """
 
     live: tuple[LiveJob, ...]
@@ -104,6 +105,7 @@ class Sight:
     absent_for: timedelta | None
     last_word: str
     now: datetime
+    offset: int = 0
 
 
 def judge(sight: Sight, patience: Patience) -> Verdict:
@@ -209,7 +211,7 @@ def _of_ended(sight: Sight, starts: tuple[Start, ...], patience: Patience) -> Ve
     if sight.has_accounting:
         told = _newest(sight.past or ())
         if _tell_all(told, sight.live):
-            return _sentence(told, starts)
+            return _sentence(told, starts, sight.offset)
         if ended_for < patience.accounting:
             return Verdict(None, word=word, starts=starts)
     return _from_words([record.state.base for record in sight.live], starts)
@@ -228,7 +230,7 @@ def _of_absent(sight: Sight, starts: tuple[Start, ...], patience: Patience) -> V
         returns = any(may_come_back(record.state) for record in told)
         if returns and absent < patience.comeback:
             return nothing_new
-        return _sentence(told, starts)
+        return _sentence(told, starts, sight.offset)
     if absent < patience.lost:
         return nothing_new
     return Verdict(
@@ -261,7 +263,9 @@ def _without_accounting(
     )
 
 
-def _sentence(told: Sequence[PastJob], starts: tuple[Start, ...]) -> Verdict:
+def _sentence(
+    told: Sequence[PastJob], starts: tuple[Start, ...], offset: int
+) -> Verdict:
     """Judge attempts that have ended, one for each task."""
     judged = [(record, *_end_of(record)) for record in told]
     for state in (State.FAILED, State.CANCELLED):
@@ -269,7 +273,8 @@ def _sentence(told: Sequence[PastJob], starts: tuple[Start, ...]) -> Verdict:
         if same:
             record, _, reason = same[0]
             if len(judged) > 1:
-                reason = f"{_tasks([entry[0] for entry in same], len(judged))} {reason}"
+                tasks = [task_of(entry[0]) + offset for entry in same]
+                reason = f"{_tasks(tasks, len(judged))} {reason}"
             word = str(record.state.base)
             return Verdict(state, reason, word, starts, record.exit_code)
     word = str(BaseState.COMPLETED)
@@ -314,10 +319,10 @@ def _from_words(words: list[BaseState], starts: tuple[Start, ...]) -> Verdict:
     return Verdict(State.COMPLETED, "", str(words[0]), starts)
 
 
-def _tasks(records: Sequence[PastJob], total: int) -> str:
-    shown = ", ".join(str(task_of(record)) for record in records[:8])
-    more = ", …" if len(records) > 8 else ""
-    return f"{len(records)} of {total} tasks ({shown}{more}):"
+def _tasks(tasks: Sequence[int], total: int) -> str:
+    shown = ", ".join(str(task) for task in tasks[:8])
+    more = ", …" if len(tasks) > 8 else ""
+    return f"{len(tasks)} of {total} tasks ({shown}{more}):"
 
 
 def _without_drafts(sight: Sight) -> tuple[PastJob, ...] | None:

@@ -18,6 +18,7 @@ from server.queries import leases, submissions, verdicts
 from server.queries.submissions import Watched
 from server.queries.verdicts import Judged
 from server.recovery import Recovery
+from server.requeueing import Requeueing
 from server.reports import report_of
 from server.settling import Settled, dead, settle
 from server.sightings import OpenStarts, Told, by_key, number, past_by_key, past_number
@@ -87,6 +88,7 @@ class Reconciler:
         self._stored: dict[int, Judged] = {}
         self._open = OpenStarts()
         self.recovery = Recovery(database, site, self.hurry, metrics)
+        self.requeueing = Requeueing(database, site, self.hurry)
         self._hurried: dict[int, datetime] = {}
         self._started: dict[str, datetime] = {}
         self._foreign: set[str] = set()
@@ -110,6 +112,7 @@ class Reconciler:
             return Look(leads=True, busy=True)
         moved = self._settle_doubts(watched, told)
         moved += self.recovery.look(watched, told.live)
+        moved += self.requeueing.look(watched, told.live)
         moved += self._judge(watched, told, lease)
         moved += self._mend(watched, told)
         self.last_look = told.asked_at
@@ -255,6 +258,7 @@ class Reconciler:
             absent_for=told.asked_at - missed_at if missed_at else None,
             last_word=watched.seen,
             now=told.asked_at,
+            offset=watched.offset,
         )
         verdict = judge(sight, self.patience)
         if verdict.state is State.FAILED:

@@ -271,6 +271,8 @@ def test_an_array_runs_while_one_task_does_and_names_those_that_failed() -> None
     assert done.state is State.FAILED
     assert done.reason == "1 of 2 tasks (1): It ended with exit code 2."
     assert {start.task for start in done.starts} == {0, 1}
+    part = replace(sight(past=tuple(tasks), absent=LONG_AGO), offset=1000)
+    assert "1 of 2 tasks (1001)" in judge(part, PATIENCE).reason
 
 
 def task(number: int, base: BaseState) -> LiveJob:
