@@ -329,7 +329,8 @@ def _without_drafts(sight: Sight) -> tuple[PastJob, ...] | None:
     """Drop what accounting says of an array as a whole before it knows of its tasks."""
     if sight.past is None:
         return None
-    is_array = any(task_of(record) >= 0 for record in (*sight.live, *sight.past))
+    records: list[LiveJob | PastJob] = [*sight.live, *sight.past]
+    is_array = any(task_of(record) >= 0 for record in records)
     return tuple(r for r in sight.past if "_" in r.address or not is_array)
 
 
