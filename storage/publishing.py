@@ -161,6 +161,12 @@ class Draft:
         """Say how many documents, images or rows a split holds."""
         self._samples[split] = samples
 
+    def parent_file(self, name: str) -> bytes | None:
+        """Return a small file of the parent; None if it has none of this name."""
+        if self.parent is None or name not in self.parent.content.files:
+            return None
+        return (self._paths.version(self.parent.digest) / name).read_bytes()
+
     def add_file(self, name: str, content: bytes) -> None:
         """Add a small file, such as a tokenizer."""
         files.write_whole(self.folder / name, content)

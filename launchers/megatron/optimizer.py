@@ -134,7 +134,7 @@ def steps_done(optimizer: Any) -> int:  # noqa: ANN401
             if "step" in group:  # Transformer Engine's and Apex's FusedAdam
                 return int(group["step"])
         for state in one.optimizer.state.values():
-            return int(state["step"])
+            return int(state.get("step", 0))  # FusedAdam counts from its first step on
     return 0
 
 

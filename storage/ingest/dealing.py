@@ -18,11 +18,12 @@ Mask = npt.NDArray[np.bool_]
 class Dealt:
     """For each split, which samples of each part belong to it, parts in order.
 
-    ``repeats`` counts the samples left out because an equal one came before.
+    ``repeats`` counts the samples left out because an equal one came before, in these
+    parts or among those that are ``known`` from before; None: repeats are not left out.
     """
 
     def __init__(
-        self, parts: Sequence[Names], splitting: Splitting, *, deduplicate: bool
+        self, parts: Sequence[Names], splitting: Splitting, known: Hashes | None = None
     ) -> None:
         keys = np.concatenate([one.keys for one in parts])
         strata = np.concatenate([one.strata for one in parts])
@@ -32,8 +33,9 @@ class Dealt:
         else:
             self._numbers = by_hash(keys, fractions)
         self.repeats = 0
-        if deduplicate:
-            again = repeated(np.concatenate([one.hashes for one in parts]))
+        self._hashes = np.concatenate([one.hashes for one in parts])
+        if known is not None:
+            again = repeated(np.concatenate([known, self._hashes]))[len(known) :]
             self._numbers[again] = -1
             self.repeats = int(again.sum())
         rest = sum(fractions.values()) < 1 - 1e-9
@@ -52,6 +54,10 @@ class Dealt:
     def samples(self, split: str) -> int:
         """Return how many samples a split has."""
         return int((self._numbers == self.splits.index(split)).sum())
+
+    def hashes(self) -> Hashes:
+        """Return the hashes of all samples that belong to a split: shape (n, 2)."""
+        return self._hashes[self._numbers >= 0]
 
     def _refuse_empty(self) -> None:
         if not len(self._numbers):
@@ -72,8 +78,19 @@ def repeated(hashes: Hashes) -> Mask:
     ``hashes`` has shape (n, 2): 128 bits, so that chance collisions are out of the
     question.
     """
-    whole = np.ascontiguousarray(hashes).view([("high", "<u8"), ("low", "<u8")])[:, 0]
+    whole = _as_one(hashes)
     found = np.ones(len(whole), dtype=np.bool_)
     _, first = np.unique(whole, return_index=True)
     found[first] = False
     return found
+
+
+def merged(one: Hashes, other: Hashes) -> Hashes:
+    """Return the hashes that occur in either, sorted, each once."""
+    found = np.unique(_as_one(np.concatenate([one, other])))
+    return found.view("<u8").reshape(-1, 2)
+
+
+def _as_one(hashes: Hashes) -> npt.NDArray[np.void]:
+    """Return each hash as one value: shape (n,)."""
+    return np.ascontiguousarray(hashes).view([("high", "<u8"), ("low", "<u8")])[:, 0]

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from hpcplat.datasets.manifest import Manifest
 from hpcplat.datasets.names import DatasetPaths, Reference
 from hpcplat.datasets.store import Store
-from hpcplat.errors import ConflictError
-from storage.ingest.dealing import Dealt
+from hpcplat.errors import ConflictError, InvalidError
+from storage.ingest.dealing import Dealt, merged
 from storage.ingest.options import IngestOptions
-from storage.ingest.parts import Part, part_folder
+from storage.ingest.parts import Hashes, Part, part_folder
 from storage.ingest.recipe import Recipe, Task, label_of
 from storage.ingest.sources import without_secrets
 from storage.publishing import Draft, changing, clear_drafts
@@ -27,6 +29,10 @@ from storage.writing import disk_of
 
 # A manifest stays small: of a million pictures not every path is written down.
 _SOURCES_LISTED = 1000
+
+# In a version whose repeats were left out: the hashes of all its samples, 16 bytes each
+# and sorted, so that what is added later can be told from them.
+SEEN = "seen.blake2b"
 
 _POLL = 1.0  # seconds between looks for parts that other workers make
 
@@ -179,16 +185,41 @@ def publish(plan: Plan, target: Target, dataset: DatasetPaths) -> Manifest:
     parts = [Part(folder) for folder in folders]
     names = [part.names() for part in parts]
     options = plan.options
-    dealt = Dealt(names, options.splitting, deduplicate=options.deduplicate)
-    counts = dict(counted(parts))
-    if dealt.repeats:
-        counts["repeats"] = dealt.repeats
-    origin = provenance_of(plan, counts)
     with _draft(plan, target, dataset, work) as draft:
+        known = _known(draft, options)
+        dealt = Dealt(names, options.splitting, known if options.deduplicate else None)
         attributes = plan.recipe.write(draft, parts, dealt, options)
+        if known is not None:
+            seen = merged(known, dealt.hashes())
+            draft.add_file(SEEN, seen.astype("<u8").tobytes())
+        origin = provenance_of(plan, _counts(parts, dealt))
         manifest = draft.publish(attributes, origin, tags=target.tags)
     clear_drafts(dataset)
     return manifest
+
+
+def _known(draft: Draft, options: IngestOptions) -> Hashes | None:
+    """Return the hashes of what the version to add to holds; None: nobody asks for them.
+
+    Raises InvalidError where repeats of it are to be left out and it has no hashes.
+    """
+    content = draft.parent_file(SEEN)
+    if content is not None:
+        return np.frombuffer(content, "<u8").reshape(-1, 2)
+    if not options.deduplicate:
+        return None
+    if draft.parent is not None:
+        raise InvalidError(
+            "The version to add to was made without --deduplicate, so that repeats of "
+            "what it holds cannot be told.",
+            "Leave --deduplicate out, or ingest all anew with it.",
+        )
+    return np.empty((0, 2), "<u8")
+
+
+def _counts(parts: Sequence[Part], dealt: Dealt) -> Mapping[str, int]:
+    counts = dict(counted(parts))
+    return counts | {"repeats": dealt.repeats} if dealt.repeats else counts
 
 
 def _draft(plan: Plan, target: Target, dataset: DatasetPaths, work: Path) -> Draft:

@@ -217,6 +217,35 @@ class TestAppending:
         assert len(shared) == full > 0
         assert Store(root).tags("made")["latest"] == longer.digest
 
+    def test_repeats_of_what_is_there_are_left_out(
+        self, ingest_text: Ingest, tmp_path: Path
+    ) -> None:
+        def texts(*numbers: int) -> Path:
+            path = tmp_path / f"{numbers[0]}-{numbers[-1]}.jsonl"
+            lines = (json.dumps({"text": f"text {n}"}) for n in numbers)
+            path.write_text("\n".join(lines))
+            return path
+
+        once = IngestOptions(deduplicate=True)
+        ingest_text([texts(1, 2, 3, 2)], options=once)
+        longer = ingest_text([texts(3, 4, 4, 1)], options=once, append=True)
+        assert longer.split("train").samples == 4
+        assert longer.manifest.provenance["counts"]["repeats"] == 3
+        whole = ingest_text([texts(*range(1, 5))], options=once, name="at-once")
+        assert longer.digest == whole.digest
+        # Not asked for, they come in, and are known all the same.
+        ingest_text([texts(4, 5)], append=True)
+        again = ingest_text([texts(5, 6)], options=once, append=True)
+        assert again.split("train").samples == 7
+        assert verify(again.folder, 1) == []
+
+    def test_a_version_with_repeats_can_not_be_told_from(
+        self, ingest_text: Ingest, corpus: Path
+    ) -> None:
+        ingest_text([corpus])
+        with pytest.raises(InvalidError, match="made without --deduplicate"):
+            ingest_text([corpus], options=IngestOptions(deduplicate=True), append=True)
+
     def test_what_does_not_fit_is_refused(
         self, ingest_text: Ingest, corpus: Path, root: Path
     ) -> None:
