@@ -46,6 +46,8 @@ class Telemetry:
                 self.place.run_folder.root, attempt=self.place.attempt
             )
         self.peak = peak_flops(self.training.settings.precision.format)
+        if self.peak and self.place.rank == 0:
+            print(measure_of_mfu(self.training, self.peak, self.place.world_size))
 
     def event(self, kind: str, what: str, **details: Any) -> None:  # noqa: ANN401
         """Append an event to the run folder, and say it."""
@@ -123,6 +125,17 @@ def peak_flops(precision: str) -> float | None:
             if part in name and kind == precision
         ),
         None,
+    )
+
+
+def measure_of_mfu(training: Training, peak: float, world: int) -> str:
+    """Return in words what MFU is of: its denominator, and which FLOPs are counted."""
+    precision = training.settings.precision.format
+    flops = training.model.flops_per_token(training.sequence_length)
+    return (
+        f"MFU: of {world} x {peak / 1e12:.0f} TFLOP/s (dense {precision}, NVIDIA's data "
+        f"sheet); {flops / 1e9:.3f} GFLOP a token, forward and backward, none for "
+        "recomputation (arXiv:2204.02311, appendix B)."
     )
 
 

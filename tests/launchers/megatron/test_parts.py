@@ -30,6 +30,7 @@ from launchers.megatron.batches import (
 from launchers.megatron.config import transformer_config
 from launchers.megatron.resume import _check_dataset
 from launchers.megatron.schedule import learning_rate
+from launchers.megatron.telemetry import PEAKS, measure_of_mfu
 
 
 def training(**settings: Any) -> Training:  # noqa: ANN401
@@ -181,6 +182,19 @@ def test_what_would_train_wrongly_in_silence_is_refused() -> None:
     bad = training(layout=interleaved, ranks=2, model={"batch_p2p_comm": True})
     with pytest.raises(InvalidError, match="interleaved schedule trains wrongly"):
         transformer_config(bad)
+
+
+def test_what_mfu_is_of_is_said() -> None:
+    asked = training(
+        preset="llama3-8b",
+        precision={"format": "bf16"},
+        batch={"global_size": 8},
+        ranks=8,
+    )
+    said = measure_of_mfu(asked, PEAKS["H100", "bf16"], 8)
+    assert "8 x 989 TFLOP/s (dense bf16" in said
+    # 6 x 7.5 billion elements of matrices, and attention over 8,192 tokens.
+    assert "57.913 GFLOP a token" in said
 
 
 def test_saves_are_as_far_apart_as_they_cost_and_as_failures_come() -> None:
