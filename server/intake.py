@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -17,8 +16,7 @@ from sqlmodel import Session
 from hpcplat.errors import ConflictError, InvalidError
 from hpcplat.jobs import Dependency, JobSpec, SpecError, parse, spec_of
 from hpcplat.jobs.complaints import spec_error
-from hpcplat.runfiles import secret_names, secrets_file
-from hpcplat.runfolder import RunFolder
+from hpcplat.runfiles import secret_names
 from hpcplat.training import training_of
 from server import auth
 from server.admission import admit
@@ -26,9 +24,9 @@ from server.auth import Principal
 from server.datasets import with_dataset_pinned
 from server.ids import new_job_id
 from server.people.workspaces import workspace_of_job
-from server.preparation import Fill, array_chunks
+from server.preparation import array_chunks
 from server.problems import FieldsError
-from server.queries import jobs, people, workspaces
+from server.queries import jobs, keptsecrets, people, workspaces
 from server.queries.jobs import NewJob, Scope
 from server.quotas import Asked
 from server.schemas import BulkRequest, Invalid, JobRequest
@@ -167,6 +165,7 @@ def _written(
     now = datetime.now(UTC)
     accepted: list[Accepted] = []
     new: list[NewJob] = []
+    with_secrets: list[str] = []
     cluster = service.site.name
     with service.database.write() as session:
         places = _workspaces(session, service, principal, requests, now)
@@ -197,10 +196,13 @@ def _written(
                     idempotency_key=key,
                 )
             )
-            submitter = service.submits_as(principal.name)
-            _keep_secrets(service.fill, new[-1].folder, request.secrets, submitter)
+            if request.secrets:
+                folder = new[-1].folder
+                service.secret_keeper.keep(folder, request.secrets, principal.name)
+                with_secrets.append(job_id)
             accepted.append(Accepted(job_id, is_replay=False))
         jobs.create(session, new, now)
+        keptsecrets.note(session, with_secrets)
     return accepted
 
 
@@ -228,15 +230,6 @@ def spec_digest(spec: JobSpec) -> str:
     """Return the SHA-256 of what was asked for, however it was spelled."""
     text = json.dumps(spec.model_dump(mode="json"), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _keep_secrets(
-    fill: Fill, folder: str, secrets: Mapping[str, str], user: str | None
-) -> None:
-    """Put secret values where only the job's user can read them, and nowhere else."""
-    if secrets:
-        run = RunFolder(Path(folder))
-        fill(run, [secrets_file(run, secrets)], user)
 
 
 def _earlier(

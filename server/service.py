@@ -35,7 +35,8 @@ from server.queries import jobs, recovery
 from server.queries.submissions import Work
 from server.quotabook import QuotaBook
 from server.quotas import Book
-from server.reconcile import Reconciler, Rhythm
+from server.reconcile import Look, Reconciler, Rhythm
+from server.secretkeeping import SecretKeeper
 from server.site import Site
 from server.submission import Pace, Submitter
 
@@ -102,6 +103,7 @@ class Service:
             self.times.pace,
             self.metrics,
         )
+        self.secret_keeper = SecretKeeper(database, self.fill, self.submits_as)
         self.is_running = False
         self._stopping = threading.Event()
         self._nudged = threading.Event()
@@ -155,7 +157,7 @@ class Service:
                 return
             self.submitter.drain()
             try:
-                self.reconciler.step()
+                self._look()
             except UnavailableError as error:
                 self.reconciler.degraded = str(error)
             self._last_round = time.monotonic()
@@ -268,7 +270,7 @@ class Service:
 
     def _one_round(self, pause: float) -> float:
         try:
-            look = self.reconciler.step()
+            look = self._look()
         except UnavailableError as error:
             self.reconciler.degraded = str(error)
             return self.times.rhythm.slowest
@@ -277,6 +279,12 @@ class Service:
             self.reconciler.degraded = "A round failed: see the service's log."
             return self.times.rhythm.slowest
         return self.times.rhythm.after(pause, moved=look.moved, busy=look.busy)
+
+    def _look(self) -> Look:
+        look = self.reconciler.step()
+        if look.leads:
+            self.secret_keeper.wipe_ended(self.site.name)
+        return look
 
     def outcomes(self) -> Mapping[str, float]:
         """Return how many submissions went how, since the start."""

@@ -163,6 +163,14 @@ class Job(SQLModel, table=True):
     ended_at: datetime | None = _when(default=None)
 
 
+class KeptSecret(SQLModel, table=True):
+    """A job whose run folder carries secret values; goes when they are wiped."""
+
+    __tablename__ = "kept_secret"
+
+    job_id: str = Field(primary_key=True, foreign_key="job.id", max_length=16)
+
+
 class Submission(SQLModel, table=True):
     """One sbatch for a job; its key travels with the job in Slurm.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,15 @@ import httpx
 import pytest
 
 from hpcplat.embedding import EmbeddedTransport
-from hpcplat.errors import InvalidError
+from hpcplat.errors import InvalidError, UnavailableError
 from hpcplat.slurm.scheduler import SubmissionDoubtError
 from hpcplat.tracking.aimlink import aim_path
 from server.app import create_app
 from server.database import Database
+from server.queries import jobs
+from server.secretkeeping import SecretKeeper
 from server.service import Service
+from server.states import State
 from tests.server.fakes import FakeSlurm, raising
 
 SPEC: dict[str, Any] = {
@@ -225,6 +229,54 @@ def test_secrets_go_to_the_run_folder_alone(
     assert kept.stat().st_mode & 0o777 == 0o600
     assert "s3cr3t-value" not in slurm.submitted[0].script
     assert "s3cr3t-value" not in api.get(f"/jobs/{job['id']}").text
+
+
+def end(service: Service, job_id: str) -> None:
+    with service.database.write() as session:
+        jobs.locked(session, job_id).state = State.CANCELLED
+
+
+def secretive(api: httpx.Client) -> tuple[str, Path]:
+    spec = {**SPEC, "environment": {"secrets": {"TOKEN": "env:MY_TOKEN"}}}
+    asked = {"spec": spec, "secrets": {"TOKEN": "s3cr3t-value"}}
+    job = api.post("/jobs", json=asked).json()
+    return job["id"], Path(job["folder"]) / "secrets.json"
+
+
+def test_secrets_are_wiped_when_the_job_is_over(
+    api: httpx.Client, service: Service
+) -> None:
+    job_id, kept = secretive(api)
+    keeper = service.secret_keeper
+    assert keeper.wipe_ended("fake") == 0
+    end(service, job_id)
+    assert keeper.wipe_ended("elsewhere") == 0
+    assert keeper.wipe_ended("fake") == 1
+    assert json.loads(kept.read_text()) == {}
+    assert keeper.wipe_ended("fake") == 0
+
+
+def test_a_run_folder_that_was_removed_does_not_come_back(
+    api: httpx.Client, service: Service
+) -> None:
+    job_id, kept = secretive(api)
+    shutil.rmtree(kept.parent)
+    end(service, job_id)
+    assert service.secret_keeper.wipe_ended("fake") == 1
+    assert not kept.parent.exists()
+
+
+def test_secrets_that_can_t_be_wiped_are_told_once(
+    api: httpx.Client, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise UnavailableError("sudo is away.", "Mend it.")
+
+    job_id, _ = secretive(api)
+    end(service, job_id)
+    keeper = SecretKeeper(service.database, refuse, service.submits_as)
+    assert keeper.wipe_ended("fake") == keeper.wipe_ended("fake") == 0
+    assert caplog.text.count("sudo is away.") == 1
 
 
 def test_many_jobs_in_one_request(api: httpx.Client, slurm: FakeSlurm) -> None:
