@@ -26,10 +26,12 @@ class EventKind(StrEnum):
     RECOVERING = "recovering"
     RECOVERED = "recovered"
     RANK_HANGS = "rank-hangs"
+    RANK_SLOW = "rank-slow"
     REQUEUE_ASKED = "requeue-asked"
     SIGNAL_PASSED = "signal-passed"
     RANK_FAILED = "rank-failed"
     NODE_LOST = "node-lost"
+    NODE_SUSPECTED = "node-suspected"
     OUTPUT_MISSING = "output-missing"
     ATTEMPT_ENDED = "attempt-ended"
 

@@ -15,6 +15,17 @@ from hpcplat.errors import InvalidError
 
 
 @dataclass(frozen=True, slots=True)
+class Shrink:
+    """A smaller number of nodes that would do, and whose state each rank takes up then.
+
+    ``origins`` are ranks of the whole world; empty: only a checkpoint has it all.
+    """
+
+    nodes: int
+    origins: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchPlan:
     """One job's processes, the same on every node.
 
@@ -29,7 +40,10 @@ class LaunchPlan:
     ranks import: a process that has them forks the ranks. ``agent_store``: the ranks
     meet at torch's store of the coordinator, not at one of rank 0. ``final_codes`` are
     exit codes of a rank that will not do better the next time. ``copies``: ranks keep
-    copies of their state in the memory of their own and of another node.
+    copies of their state in the memory of their own and of another node. ``shrinks``
+    are smaller worlds to go on with when nodes are lost and no spare is left. ``batch``
+    is the number of samples of a step, ``stages`` that of pipeline stages, whose ranks
+    have the same work to do (0: not known).
     """
 
     key: str
@@ -51,6 +65,9 @@ class LaunchPlan:
     agent_store: bool = False
     final_codes: tuple[int, ...] = ()
     copies: bool = False
+    shrinks: tuple[Shrink, ...] = ()
+    batch: int = 0
+    stages: int = 0
 
     @property
     def world(self) -> int:
@@ -72,8 +89,13 @@ def read_plan(path: Path) -> LaunchPlan:
             name: tuple(mine.get(name, ()))
             for name in ("argv", "outputs", "warm", "final_codes")
         }
-        return LaunchPlan(**{**mine, **lists})
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+        smaller = tuple(map(_shrink, mine.get("shrinks", ())))
+        return LaunchPlan(**{**mine, **lists, "shrinks": smaller})
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise InvalidError(
             f"{path} is not a launch plan ({error}).", "Submit the job again."
         ) from error
+
+
+def _shrink(values: Mapping[str, Any]) -> Shrink:
+    return Shrink(int(values["nodes"]), tuple(map(int, values["origins"])))

@@ -134,6 +134,8 @@ def _enter(book: _Book, event: RunEvent) -> None:
         book.trouble.started = event.time
     elif event.kind == RESUMED and book.trouble is not None:
         _resumed(book.trouble, event)
+    elif event.kind == EventKind.REQUEUE_ASKED:
+        book.step = max(book.step, int(event.details.get("step", 0)))
     elif event.kind in (EventKind.STEPPING, EventKind.RECOVERED):
         _stepping(book, event)
     elif event.kind in FINISHED:
@@ -147,7 +149,8 @@ def _attempt_started(book: _Book, event: RunEvent) -> None:
         book.first = event.time
         return
     last_at = float(event.details.get("last_at") or event.time)
-    step = int(event.details.get("last_step", book.step))
+    # The beacon, by which the last step is told here, is a second old.
+    step = max(int(event.details.get("last_step", 0)), book.step)
     usual = float(event.details.get("usual", 0.0))
     if book.trouble is None and book.first_step is not None:
         what = f"Attempt {event.attempt} began."

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 SLOT: Final = 64  # bytes of a rank: a cache line of its own
-_BEAT: Final = struct.Struct("=qqd")
+_BEAT: Final = struct.Struct("=qqdd")
 
 
 class Phase(IntEnum):
@@ -29,11 +29,16 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The last beat: steps done (0: none yet), the phase, when (monotonic seconds)."""
+    """The last beat: steps done (0: none yet), the phase, when (monotonic seconds).
+
+    ``own`` are the seconds that the rank spent in its steps without its waits for
+    others, since it started; 0 where it does not tell.
+    """
 
     step: int
     phase: Phase
     time: float
+    own: float = 0.0
 
 
 class PulseBoard:
@@ -52,8 +57,8 @@ class PulseBoard:
 
     def read(self, local_rank: int) -> Beat:
         """Return a rank's last beat."""
-        step, phase, when = _BEAT.unpack_from(self._memory, local_rank * SLOT)
-        return Beat(step, Phase(phase), when)
+        step, phase, when, own = _BEAT.unpack_from(self._memory, local_rank * SLOT)
+        return Beat(step, Phase(phase), when, own)
 
 
 class Pulse:
@@ -66,7 +71,8 @@ class Pulse:
             with board.open("r+b") as file:
                 self._memory = mmap.mmap(file.fileno(), 0)
 
-    def beat(self, step: int, phase: Phase = Phase.TRAINING) -> None:
-        """Say that ``step`` steps are done and what comes now."""
+    def beat(self, step: int, phase: Phase = Phase.TRAINING, own: float = 0.0) -> None:
+        """Say that ``step`` steps are done, what comes now, and the ``own`` time so far."""
         if self._memory is not None:
-            _BEAT.pack_into(self._memory, self._place, step, phase, time.monotonic())
+            now = time.monotonic()
+            _BEAT.pack_into(self._memory, self._place, step, phase, now, own)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hpcplat.batchscript import Part, program, render
 from hpcplat.errors import ExitCode
@@ -18,7 +18,9 @@ from hpcplat.launchplan import LaunchPlan
 from hpcplat.parallel import places_as_json, rank_map
 from hpcplat.runfolder import PRIVATE_FILE, RunFolder
 from hpcplat.settings import DATASETS
+from hpcplat.shrinking import shrinks
 from hpcplat.sitepolicy import SitePolicy
+from hpcplat.training import training_of
 
 PUBLIC_FILE: Final = 0o644
 PROGRAM_FILE: Final = 0o755
@@ -131,7 +133,20 @@ def launch_plan(
         and spec.requeues
         and spec.recovery.memory_copies_every > 0,
         final_codes=(ExitCode.MENDABLE,) if spec.preset else (),
+        **_of_training(spec),
     )
+
+
+def _of_training(spec: JobSpec) -> dict[str, Any]:
+    """Return what only a training of our own has: its batch, its smaller worlds."""
+    if spec.preset is None:
+        return {}
+    training = training_of(spec)
+    return {
+        "batch": training.settings.batch.global_size,
+        "stages": training.layout.pipeline,
+        "shrinks": shrinks(training) if spec.recovery.shrink else (),
+    }
 
 
 def _site_variables(policy: SitePolicy) -> dict[str, str]:

@@ -129,12 +129,16 @@ class Agent:
 
     def _beacon(self) -> None:
         """Tell of ourselves and our ranks, now and from time to time."""
-        beacon = self._beats()
-        if self._connection is not None:
-            self._connection.send(beacon)
+        beacon = self._tell_beats()
         is_young = bool(beacon.ranks) and not all(beacon.steps)
         pause = YOUNG_SECONDS if is_young else BEACON_SECONDS
         self._loop.later(pause, self._beacon)
+
+    def _tell_beats(self) -> Beacon:
+        beacon = self._beats()
+        if self._connection is not None:
+            self._connection.send(beacon)
+        return beacon
 
     def _beats(self) -> Beacon:
         ranks = sorted(self._ranks.values(), key=lambda rank: rank.number)
@@ -148,6 +152,7 @@ class Agent:
             tuple(beat.phase for beat in beats),
             tuple(round(now - beat.time, 4) for beat in beats),
             tuple(children.state(rank.process.pid) for rank in ranks),
+            tuple(round(beat.own, 4) for beat in beats),
         )
 
     def _look(self, generation: int) -> None:
@@ -200,7 +205,11 @@ class Agent:
             self._report(number, STOPPED_BY_TERM, stopped=True)
 
     def _reap(self) -> None:
-        """Take note of every child that ended: ranks, and what they left behind."""
+        """Take note of every child that ended: ranks, and what they left behind.
+
+        Their last beats go ahead: the steps since the last beacon were done too.
+        """
+        self._tell_beats()
         while (pid := children.next_ended()) is not None:
             rank = self._ranks.pop(pid, None)
             if rank is None:
@@ -236,6 +245,7 @@ class Agent:
                     lines,
                     problem,
                     memory and code == KILLED,
+                    self._starter.board.read(number - self._first).step,
                 )
             )
 

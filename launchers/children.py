@@ -249,12 +249,13 @@ def log_from(log: Path, start: int) -> str:
         return ""
 
 
-def memory_kills() -> int:
+def memory_kills(root: Path = Path("/")) -> int:
     """Return how many processes of our control group the kernel killed for memory.
 
-    By memory.events (cgroup v2, oom_kill) or memory.oom_control (v1); 0 where neither is.
+    By memory.events (cgroup v2, oom_kill) or memory.oom_control (v1). Where neither
+    counts (no memory controller), by the whole machine's count in /proc/vmstat.
     """
-    for path in _memory_files():
+    for path in (*_memory_files(root), root / "proc/vmstat"):
         try:
             words = path.read_text(encoding="ascii").split()
         except OSError:
@@ -265,20 +266,20 @@ def memory_kills() -> int:
     return 0
 
 
-def _memory_files() -> list[Path]:
+def _memory_files(root: Path) -> list[Path]:
     """Return where the counts of our control group may be (proc(5), cgroup)."""
     try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    root, found = Path("/sys/fs/cgroup"), []
+    top, found = root / "sys/fs/cgroup", []
     for line in lines:
         _, controllers, group = line.split(":", 2)
         own = group.lstrip("/")
         if not controllers:
-            found.append(root / own / "memory.events")
+            found.append(top / own / "memory.events")
         elif "memory" in controllers.split(","):
-            found.append(root / "memory" / own / "memory.oom_control")
+            found.append(top / "memory" / own / "memory.oom_control")
     return found
 
 

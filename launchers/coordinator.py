@@ -22,6 +22,7 @@ from hpcplat.files import write_whole
 from hpcplat.launchplan import read_plan
 from launchers import arguments, children, ending
 from launchers.attempt import Attempt
+from launchers.launching import Launching
 from launchers.loop import Loop
 from launchers.meeting import Meeting, write_meeting
 from launchers.messages import (
@@ -36,19 +37,25 @@ from launchers.messages import (
 )
 from launchers.ports import own_addresses
 from launchers.recovery.beacons import BeaconWriter, last_words
-from launchers.recovery.buddies import Held, newest_common, with_copies
-from launchers.recovery.decision import GiveUp, QueueAgain, StartAgain, decide
+from launchers.recovery.buddies import Held, newest_common
+from launchers.recovery.decision import (
+    Decision,
+    GiveUp,
+    QueueAgain,
+    StartAgain,
+)
+from launchers.recovery.failures import Failures
 from launchers.recovery.generation import Generation, all_stopped_early, is_failure
 from launchers.recovery.hangwatch import HangWatch
 from launchers.recovery.queueing import Queueing
 from launchers.recovery.regrouping import Regrouping, Trouble
+from launchers.recovery.slowwatch import SlowWatch
 from launchers.recovery.stepping import Stepping
-from launchers.recovery.storeprocess import StoreProcess
 from launchers.roster import Roster
 from launchers.secrets import remove
 from launchers.srun import Srun
-from launchers.verdict import Verdict, failure
-from launchers.world import Member, starts, working
+from launchers.verdict import Verdict
+from launchers.world import Member, working
 
 JOIN_SECONDS: Final = 120.0
 LEAVE_SECONDS: Final = 5.0
@@ -66,19 +73,19 @@ class Coordinator:
         self._plan, self._place = plan, place
         self._roster = Roster(loop, self)
         self._srun = Srun(loop, place.beside, self._srun_ended)
-        self._store = StoreProcess(loop) if plan.agent_store else None
+        self._launching = Launching(attempt, loop, self._roster)
         self._beacons = BeaconWriter(place.run.beacon)
         self._stepping = Stepping(attempt)
         self._hangs = HangWatch(
             attempt, loop, self._roster, self._is_current, self._hung
         )
+        self._slow = SlowWatch(attempt)
         self._regrouping = Regrouping(
             loop, self._roster, self._decide, copies=plan.copies
         )
         self._queueing = Queueing(attempt, loop, self._end)
-        self._generation: Generation | None = None
         self._gone: set[str] = set()
-        self._failures = 0  # in a row, without a step between them
+        self._failures = Failures(attempt, self._roster)
         self._ticked = time.monotonic()
         self._verdict: Verdict | None = None
         self._stopping = self._warned = self._waited = False
@@ -97,8 +104,7 @@ class Coordinator:
         before = last_words(self._place.run.beacon, self._place.attempt)
         what = f"Attempt on {host} began."
         self._attempt.tell(EventKind.ATTEMPT_STARTED, what, **before)
-        if self._store is not None:
-            self._store.begin(self._start_if_ready)
+        self._launching.begin(self._start_if_ready)
         self._srun.begin()
         self._loop.later(JOIN_SECONDS, self._start_without)
         self._tick()
@@ -136,34 +142,25 @@ class Coordinator:
         wanted = self._plan.nodes
         if not self._waited:
             wanted += self._plan.spare_nodes
-        has_store = self._store is None or self._store.port is not None
-        if len(self._roster) >= wanted and has_store:
+        if len(self._roster) >= wanted and self._launching.is_ready:
             if not self._plan.keep_secrets:
                 remove(self._place.job.secrets)  # every agent has read it by now
-            self._launch(working(self._plan, self._roster.members()), 0)
+            usable = self._failures.usable(self._plan.nodes)
+            self._launch(working(self._plan, usable))
 
     def _launch(
         self,
         places: tuple[Member, ...],
-        number: int,
         held: Held = MappingProxyType({}),
         resume: int = -1,
+        origins: Sequence[int] = (),
     ) -> None:
-        """Start the ranks at these places, from the copies of step ``resume`` if any."""
-        port, host = self._store.take() if self._store else None, self._attempt.host
-        orders = starts(self._plan, places, host, number, port)
-        if self._plan.copies:
-            members = self._roster.members()
-            orders = with_copies(orders, members, host, held, resume)
-        self._generation = Generation(number, places, orders)
-        self._stepping.begin_anew(self._plan.world)
-        self._roster.send_orders(orders)
-        self._attempt.tell(
-            EventKind.RANKS_STARTED,
-            f"{self._plan.world} ranks started on {', '.join(orders)}.",
-            nodes=list(orders),
-            generation=number,
-        )
+        self._launching.launch(places, held, resume, origins)
+        self._stepping.begin_anew(self._launching.plan.world)
+
+    @property
+    def _generation(self) -> Generation | None:
+        return self._launching.newest
 
     # --- what agents say --------------------------------------------------------
 
@@ -181,10 +178,14 @@ class Coordinator:
 
     def _beat(self, news: Beacon) -> None:
         now = self._generation
-        if now is None or news.generation != now.number or self._regrouping.is_on:
+        if now is None or news.generation != now.number:
             return
-        if self._stepping.take(news, now):
-            self._failures = 0
+        if self._regrouping.is_on:  # last beats of ranks that are being ended
+            self._stepping.watch.take(news, time.monotonic())
+            return
+        self._stepping.take(news, now)
+        self._slow.look(now, self._stepping.watch, self._plan.stages)
+        self._failures.passed(self._stepping.watch.step())
 
     def _rank_ended(self, end: Ended) -> None:
         now = self._generation
@@ -195,26 +196,15 @@ class Coordinator:
             self._rank_failed(now, end)
         if self._regrouping.is_on:
             self._regrouping.look()
-        elif len(now.ends) == self._plan.world:
+        elif len(now.ends) == self._launching.plan.world:
             self._conclude()
 
     def _rank_failed(self, now: Generation, end: Ended) -> None:
         if self._may_recover():
             self._regrouping.begin(now)
             return
-        self._tell_failure(now, end)
+        self._failures.tell(now, end)
         self._stop_all()
-
-    def _tell_failure(self, now: Generation, end: Ended) -> None:
-        verdict = failure(end, now.node(end.rank))
-        self._attempt.tell(
-            EventKind.RANK_FAILED,
-            verdict.reason,
-            rank=end.rank,
-            node=verdict.node,
-            code=end.code,
-            tail=list(end.tail),
-        )
 
     def lost(self, member: Member, reason: str) -> None:
         """Take note of an agent that is gone, its node with it."""
@@ -285,40 +275,42 @@ class Coordinator:
     def _decide(self, trouble: Trouble) -> None:
         """Do what is to be done once the ranks of the living nodes are gone."""
         now = trouble.generation
-        first = next(iter(now.failures()), None)
-        if first is not None and not now.lost and not now.hung:
-            self._tell_failure(now, first)
-        if not now.lost:
-            self._failures += 1
-        match decide(self._plan, now, self._roster.members(), self._failures):
+        self._failures.take(now, self._stepping.watch.step())
+        decision = self._failures.decide(self._launching.plan, now)
+        self._act(trouble, decision, is_late=False)
+
+    def _act(self, trouble: Trouble, decision: Decision, *, is_late: bool) -> None:
+        match decision:
             case GiveUp(verdict):
                 self._end(verdict)
             case QueueAgain(verdict):
                 self._queue_again(verdict)
-            case StartAgain() as again:
-                self._start_again(trouble, again)
+            case StartAgain() if decision.pause and not is_late:
+                self._loop.later(decision.pause, partial(self._act_late, trouble))
+            case StartAgain():
+                self._start_again(trouble, decision)
+
+    def _act_late(self, trouble: Trouble) -> None:
+        """Start again after a pause, if nothing else was decided in it."""
+        if self._may_recover() and self._queueing.asked is None:
+            plan, now = self._launching.plan, trouble.generation
+            self._act(trouble, self._failures.decide(plan, now), is_late=True)
 
     def _start_again(self, trouble: Trouble, again: StartAgain) -> None:
         self._regrouping.drop()
-        number, nodes = trouble.generation.number + 1, self._roster.nodes()
+        if again.left_out:
+            self._failures.leave_out(again.left_out, again.what)
+        nodes, origins = self._roster.nodes(), again.origins
         held = {node: own for node, own in trouble.held.items() if node in nodes}
-        resume = newest_common(held, self._plan.world)
-        self._stepping.lost(trouble.began)
-        self._attempt.tell(
-            EventKind.RECOVERING,
-            again.what,
-            lost=trouble.generation.lost,
-            generation=number,
-            began=trouble.began,
-            copies_of_step=resume,
-            last_step=self._stepping.watch.step(),
-            last_at=self._stepping.last_at(),
-            usual=self._stepping.watch.usual(),
-        )
-        self._launch(again.places, number, held, resume)
+        resume = -1
+        if origins is not None:
+            resume = newest_common(held, origins or range(again.plan.world))
+        self._stepping.tell_recovering(trouble, again.what, resume)
+        self._launching.plan = again.plan
+        self._launch(again.places, held, resume, origins or ())
 
     def _queue_again(self, verdict: Verdict) -> None:
-        self._queueing.ask(verdict, self._stepping.watch.step(), self._gone)
+        self._queueing.ask(verdict, self._stepping.watch.furthest(), self._gone)
 
     # --- signals ----------------------------------------------------------------
 

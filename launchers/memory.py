@@ -7,7 +7,6 @@ on. Two slots take turns.
 
 from __future__ import annotations
 
-import hashlib
 import select
 import socket
 import time
@@ -22,6 +21,8 @@ from hpcplat.checkpoints.proof import ResumeMismatchError
 from hpcplat.checkpoints.shard import ALIGNMENT, DTYPES, Shard
 from hpcplat.errors import ConflictError
 from launchers.recovery.copies import EMPTY, Memory, mapped, new_memory
+from launchers.recovery.fingerprint import fingerprint
+from launchers.recovery.room import Room, room_for
 from launchers.recovery.wire import Wire
 
 SLOTS: Final = 2
@@ -119,12 +120,33 @@ class MemoryCopies:
         self._waiting = False  # for the last copy to be complete
         self.resume = EMPTY
         if keeper is not None and every:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            sock.connect(f"\0{keeper}")
-            self._wire = Wire(sock)
+            self._wire = _reached(keeper)
+
+    def hello(self) -> None:
+        """Hear from the keeper whether there is a copy for us."""
+        if self._wire is None:
+            return
+        try:
+            self._wire.send(rank=self._rank, generation=self._generation)
+            answer = self._wire.receive()
+        except OSError:
+            answer = None
+        if answer is None:  # the keeper died: do without copies
+            self.close()
+        else:
+            self.resume = int(answer["resume"])
+
+    def room(self, shards: Sequence[Shard], ranks_here: int) -> Room | None:
+        """Return the room for the copies of all ranks of this node.
+
+        None where nothing is needed: no keeper, or its copies fit in before.
+        """
+        if self._wire is None or self.resume != EMPTY:
+            return None
+        return room_for(total(layout(shards)), ranks_here)
 
     def prepare(self, shards: Sequence[Shard]) -> None:
-        """Get the memory, and hear from the keeper whether there is a copy for us."""
+        """Get the memory for copies of these shards, and show it to the keeper."""
         self._places = layout(shards)
         if self._wire is None:
             return
@@ -133,23 +155,26 @@ class MemoryCopies:
         for slot in self._slots:
             torch.frombuffer(slot.view, dtype=torch.uint8).zero_()  # touch each page
         files = [slot.file for slot in self._slots]
-        self._wire.send_files(
-            files, rank=self._rank, generation=self._generation, size=size
-        )
-        answer = self._wire.receive()
-        self.resume = EMPTY if answer is None else int(answer["resume"])
+        try:
+            self._wire.send_files(files, kind="slots", size=size)
+        except OSError:  # the keeper died: do without copies
+            self.close()
 
     def find(self) -> Found:
         """Return the copy of step ``resume``; CopyLostError if it is not as promised."""
         if self._wire is None:
             raise CopyLostError("There is no keeper.")
-        self._wire.send(kind="want")
-        answer = self._wire.receive()
+        try:
+            self._wire.send(kind="want")
+            answer = self._wire.receive()
+        except OSError as error:
+            raise CopyLostError("The keeper is gone.") from error
         if answer is None or not answer["ok"]:
             raise CopyLostError(f"The copy of step {self.resume} is gone.")
         memory = mapped(self._wire.files.pop(), int(answer["size"]))
         digest = answer["digest"]
-        if digest and hashlib.sha256(memory.view).hexdigest() != digest:
+        content = memory.content(memory.size)
+        if digest and fingerprint(content).hex() != digest:
             raise CopyLostError(f"The copy of step {self.resume} is damaged.")
         if answer["size"] != total(self._places):
             raise CopyLostError("The copy in memory is of another layout.")
@@ -164,8 +189,7 @@ class MemoryCopies:
         """Whether the last copy is not complete yet, on both nodes."""
         while self._waiting and self._wire is not None and self._readable():
             if self._wire.receive() is None:  # the keeper died: go on without copies
-                self._wire.close()
-                self._wire = None
+                self.close()
             self._waiting = False
         return self._waiting
 
@@ -187,12 +211,29 @@ class MemoryCopies:
                 _view(self._slots[slot], place).copy_(shard.flat())
             self._wire.send(kind="sealed", slot=slot, step=step, meta=dict(meta))
         except OSError:  # the keeper died: go on without copies
-            self._wire = None
+            self.close()
             return 0.0
         self._taken, self._waiting = self._taken + 1, True
         return time.monotonic() - begun
+
+    def close(self) -> None:
+        """Take no more copies; the keeper holds those that there are."""
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
 
     def _readable(self) -> bool:
         if self._wire is None:
             return False
         return bool(select.select([self._wire.socket], [], [], 0)[0])
+
+
+def _reached(keeper: str) -> Wire | None:
+    """Return a connection to this node's keeper; None where it died."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(f"\0{keeper}")
+    except OSError:
+        sock.close()
+        return None
+    return Wire(sock)

@@ -38,9 +38,10 @@ class Start:
     of ranks of an earlier start is told apart. ``agent_store``: the master's address is
     that of a store of the coordinator's, which torch need not serve itself.
 
-    ``resume``: go on from the copies of that step in the keepers' memory (-1: from disk).
-    ``sources`` are (rank, address, port) of the keepers that have what this node's has
-    not; ``buddy`` is the keeper that new copies go to.
+    ``resume``: go on from the copies of that step in the keepers' memory (-1: from disk),
+    each rank from that of ``origins`` at its place (empty: its own). ``sources`` are
+    (origin, address, port) of the keepers that have what this node's has not; ``buddy``
+    is the keeper that new copies go to.
     """
 
     generation: int
@@ -53,6 +54,7 @@ class Start:
     resume: int = -1
     buddy: tuple[str, int] | tuple[()] = ()
     sources: tuple[tuple[int, str, int], ...] = ()
+    origins: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class Ended:
     """A rank ended: with which code (128 + signal), when, and its last lines.
 
     ``stopped``: after the agent had told it to. ``problem``: why it never started.
-    ``out_of_memory``: the kernel ended it, or one beside it, to make room.
+    ``out_of_memory``: the kernel ended it, or one beside it, to make room. ``step``: the
+    last that it had done (0: none since it was started).
     """
 
     generation: int
@@ -78,6 +81,7 @@ class Ended:
     tail: tuple[str, ...] = ()
     problem: str = ""
     out_of_memory: bool = False
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,8 @@ class Beacon:
 
     ``steps`` are those since the ranks were started (0: none yet), ``ages`` the seconds
     since each one's last beat, ``phases`` hpcplat.pulse.Phase, ``states`` the letters
-    of proc(5) for their processes (T: stopped). All by place in ``ranks``.
+    of proc(5) for their processes (T: stopped), ``owns`` hpcplat.pulse.Beat.own. All by
+    place in ``ranks``.
     """
 
     generation: int
@@ -95,6 +100,7 @@ class Beacon:
     phases: tuple[int, ...] = ()
     ages: tuple[float, ...] = ()
     states: tuple[str, ...] = ()
+    owns: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field
 
 from hpcplat.checkpoints.checkpointer import Checkpointer, Outcome
 from hpcplat.checkpoints.folder import Rejected
 from hpcplat.checkpoints.manifest import Origin
-from hpcplat.checkpoints.together import find_newest
+from hpcplat.checkpoints.together import find_newest, from_all
 from hpcplat.checkpoints.writing import Facts
 from hpcplat.errors import ConflictError
 from hpcplat.journal import Entry, Journal
@@ -16,6 +17,7 @@ from hpcplat.pulse import Phase, Pulse
 from hpcplat.signals import Asked, RankExit
 from launchers.megatron.cadence import Cadence
 from launchers.megatron.resume import Resumed, resume, resume_from_memory
+from launchers.megatron.space import Space
 from launchers.megatron.state import extras, rng_shards, settle, state_shards
 from launchers.megatron.step import (
     Live,
@@ -26,6 +28,7 @@ from launchers.megatron.step import (
 )
 from launchers.megatron.telemetry import Telemetry
 from launchers.memory import Found, MemoryCopies
+from launchers.waiting import Waiting
 
 # After so many bad steps in a row, or so many returns, something is wrong with the run.
 MOST_BAD_STEPS = 10
@@ -52,6 +55,8 @@ class Loop:
     origin: Origin
     pulse: Pulse
     copies: MemoryCopies
+    waiting: Waiting
+    space: Space
     journal: Journal | None = None
     step: int = 0
     samples: int = 0
@@ -59,6 +64,7 @@ class Loop:
     bad_steps: int = 0
     returns: int = 0
     save_failed: bool = False
+    own: float = 0.0  # seconds in steps without waits for others
     metrics: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -68,7 +74,8 @@ class Loop:
 
     def begin(self) -> None:
         """Go on from the newest whole checkpoint, if there is one."""
-        self.copies.prepare(state_shards(self.live) + rng_shards(self.live.place))
+        self._wait_for_room()
+        self._prepare_copies()
         copy = resume_from_memory(self.live, self.copies, self.checkpointer.folder)
         if copy is not None:
             self._take_up_copy(copy)
@@ -78,11 +85,39 @@ class Loop:
             self._take_up(resume(self.live, found, self.origin.dataset_digest or ""))
         self.telemetry.restart_clock()
 
+    def _prepare_copies(self) -> None:
+        """Get the memory for copies, or do without on all ranks where a node has none."""
+        shards = state_shards(self.live) + rng_shards(self.live.place)
+        self.copies.hello()
+        rooms = from_all(
+            self.copies.room(shards, self.live.training.allocation.ranks_per_node)
+        )
+        tight = [
+            (rank, room)
+            for rank, room in enumerate(rooms)
+            if room is not None and not room.suffices
+        ]
+        if not tight:
+            self.copies.prepare(shards)
+            return
+        self.copies.close()
+        rank, room = tight[0]
+        self.telemetry.event(
+            "memory-copies-off",
+            f"No copies in memory: on the node of rank {rank} they would take "
+            f"{room.needed / 1e9:.2f} GB, and {room.free / 1e9:.2f} GB are free.",
+            needed=room.needed,
+            free=room.free,
+        )
+
     def run(self) -> int:
         """Train to the last step, or until asked to stop; returns the exit code."""
         settings = self.live.training.settings
         while self.step < settings.steps:
+            begun, waited = time.monotonic(), self.waiting.seconds
             result = train_step(self.live, self.step, self.samples, self._signals())
+            waited = self.waiting.seconds - waited
+            self.own += time.monotonic() - begun - waited
             self._after(result)
             if result.signals.stop:
                 return self._stop()
@@ -100,13 +135,23 @@ class Loop:
         if self.copies.due(self.step) and not result.signals.copying:
             self._copy()
         self._evaluate_if_due()  # first: a checkpoint may be kept for its loss
-        if result.signals.save or self._is_due_by_step():
+        late = result.signals.save_failed and self._wait_for_room()
+        if late or result.signals.save or self._is_due_by_step():
             self.save()
+
+    def _wait_for_room(self) -> bool:
+        """Wait where the disk is full or gone; True if it was."""
+        self.pulse.beat(self.step, Phase.OTHER, self.own)
+        waited = self.space.wait(self.telemetry.event, lambda: self.asked.stop)
+        self.pulse.beat(self.step, own=self.own)
+        if waited:
+            self.telemetry.restart_clock()
+        return waited > 0
 
     def _done(self, result: StepResult) -> None:
         self.step += 1
         self.samples += self.live.batches.batch
-        self.pulse.beat(self.step)
+        self.pulse.beat(self.step, own=self.own)
         self.metrics = {"loss": result.loss}
         if self.journal is not None:
             norm = math.nan if result.grad_norm is None else result.grad_norm
@@ -200,7 +245,7 @@ class Loop:
     def _go_back(self, what: str) -> None:
         """Return to the newest checkpoint, and leave out the samples since then."""
         self.returns += 1
-        self.pulse.beat(self.step, Phase.OTHER)
+        self.pulse.beat(self.step, Phase.OTHER, self.own)
         self.checkpointer.wait()
         found = find_newest(self.checkpointer.folder, self._tell_rejected)
         if found is None or self.returns > MOST_RETURNS:
@@ -265,9 +310,9 @@ class Loop:
         if self.live.validation is None or not settings.every:
             return
         if self.step % settings.every == 0:
-            self.pulse.beat(self.step, Phase.OTHER)
+            self.pulse.beat(self.step, Phase.OTHER, self.own)
             loss = evaluate(self.live, settings.batches)
-            self.pulse.beat(self.step)
+            self.pulse.beat(self.step, own=self.own)
             self.metrics["validation_loss"] = loss
             self.telemetry.metrics(self.step, validation_loss=loss)
             self.telemetry.restart_clock()
@@ -291,7 +336,7 @@ class Loop:
 
     def _save_last(self) -> None:
         """Save what is not saved yet, and see every save through."""
-        self.pulse.beat(self.step, Phase.OTHER)
+        self.pulse.beat(self.step, Phase.OTHER, self.own)
         if self.saved_step != self.step:
             self.save()
         self.checkpointer.wait()

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from hpcplat import datasets
 from hpcplat.allocation import RankPlacement
 from hpcplat.checkpoints.checkpointer import Checkpointer
-from hpcplat.checkpoints.folder import Retention, free_bytes
+from hpcplat.checkpoints.folder import Retention, step_folders
 from hpcplat.checkpoints.manifest import Origin
 from hpcplat.checkpoints.together import from_first
 from hpcplat.errors import InvalidError
@@ -32,14 +32,17 @@ from launchers.megatron.cadence import Cadence
 from launchers.megatron.config import is_deterministic
 from launchers.megatron.groups import device, joined, make_deterministic
 from launchers.megatron.loop import Loop
+from launchers.megatron.space import Space
 from launchers.megatron.state import rng_shards, state_shards
 from launchers.megatron.step import Live, connect
 from launchers.megatron.telemetry import Telemetry
 from launchers.memory import MemoryCopies
+from launchers.waiting import count_waits
 
 # Stated tolerances for steps run again on another layout (docs/explanation).
 LOSS_TOLERANCE = {"fp32": 1e-5, "bf16": 2e-3, "fp16": 2e-3}
 NORM_TOLERANCE = {"fp32": 1e-3, "bf16": 5e-2, "fp16": 5e-2}
+DROPOUTS = ("hidden_dropout", "attention_dropout")
 
 
 def train(spec: JobSpec, place: RankPlacement) -> int:
@@ -147,7 +150,7 @@ def _loop(
         place.world_size,
         Retention(wanted.keep_last, wanted.keep_every, wanted.best),
     )
-    _check_space(live, checkpointer)
+    space = _space(live, checkpointer)
     journal = None
     if place.rank == 0 and training.settings.prove_resume:
         journal = Journal(place.run_folder.journal, _conditions(training, place))
@@ -160,23 +163,31 @@ def _loop(
         origin=origin,
         pulse=Pulse(place.pulse, place.local_rank),
         copies=copies,
+        waiting=count_waits(),
+        space=space,
         journal=journal,
     )
 
 
-def _check_space(live: Live, checkpointer: Checkpointer) -> None:
-    """Get the memory for saves, and refuse to start where not one of them would fit."""
+def _space(live: Live, checkpointer: Checkpointer) -> Space:
+    """Get the memory for saves; the space that one takes.
+
+    Refuses to start where not a single one would fit; a run that has saved before waits
+    for room instead (Loop).
+    """
     own = checkpointer.reserve(state_shards(live) + rng_shards(live.place))
     total = torch.tensor([float(own)], dtype=torch.float64, device=live.device)
     dist.all_reduce(total)
-    checkpointer.folder.mkdir(parents=True, exist_ok=True)
-    free = free_bytes(checkpointer.folder)
-    if free < total.item():
-        raise InvalidError(
-            f"A checkpoint has {total.item() / 1e9:.2f} GB, "
-            f"{checkpointer.folder} has {free / 1e9:.2f} GB left.",
-            "Make room, or set checkpoint.folder.",
-        )
+    space = Space(checkpointer.folder, int(total.item()))
+    problem = from_first("" if has_begun(space.folder) else space.problem())
+    if problem:
+        raise InvalidError(problem, "Make room, or set checkpoint.folder.")
+    return space
+
+
+def has_begun(folder: Path) -> bool:
+    """Return whether something was saved there, whole or not."""
+    return bool(step_folders(folder))
 
 
 def _conditions(training: Training, place: RankPlacement) -> Conditions:
@@ -188,6 +199,7 @@ def _conditions(training: Training, place: RankPlacement) -> Conditions:
         precision=precision,
         loss_tolerance=LOSS_TOLERANCE[precision],
         norm_tolerance=NORM_TOLERANCE[precision],
+        draws=any(training.transformer.get(name) for name in DROPOUTS),
     )
 
 

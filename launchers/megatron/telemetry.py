@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+from collections import deque
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -29,6 +30,9 @@ PEAKS = {
 }
 
 
+KEPT = 100  # events, while they can't be written
+
+
 @dataclass(slots=True)
 class Telemetry:
     """Writes metrics and events of a run; does nothing on other ranks than 0."""
@@ -38,6 +42,7 @@ class Telemetry:
     writer: MetricsWriter | None = None
     peak: float | None = None
     last: float = field(default_factory=monotonic)
+    unwritten: deque[RunEvent] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def __post_init__(self) -> None:
         """Open the writer, on rank 0."""
@@ -53,11 +58,19 @@ class Telemetry:
         """Append an event to the run folder, and say it."""
         if self.place.rank == 0:
             print(what, flush=True)
-            told = RunEvent(kind, what, self.place.attempt, details=details)
-            try:
-                eventlog.append(self.place.run_folder.events, told)
-            except OSError as error:  # a full disk: the run goes on
-                print(f"The event could not be written: {error.strerror}", flush=True)
+            self.unwritten.append(
+                RunEvent(kind, what, self.place.attempt, details=details)
+            )
+            self._write_events()
+
+    def _write_events(self) -> None:
+        """Append what waits, in order; a full disk takes it later."""
+        try:
+            while self.unwritten:
+                eventlog.append(self.place.run_folder.events, self.unwritten[0])
+                self.unwritten.popleft()
+        except OSError as error:
+            print(f"The event could not be written: {error.strerror}", flush=True)
 
     def step(self, done: int, result: StepResult) -> None:
         """Write the metrics of step ``done`` (from 1)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from launchers.messages import Start
@@ -25,8 +25,8 @@ def buddy(
     return next(apart, ring[0] if ring else None)
 
 
-def newest_common(held: Held, world: int) -> int:
-    """Return the newest step of which every rank has a copy on some node; -1 if none.
+def newest_common(held: Held, ranks: Collection[int]) -> int:
+    """Return the newest step of which each of the ranks has a copy on some node; or -1.
 
     ``held`` maps a node to its (rank, step) pairs.
     """
@@ -34,7 +34,7 @@ def newest_common(held: Held, world: int) -> int:
     for pairs in held.values():
         for rank, step in pairs:
             by_step.setdefault(step, set()).add(rank)
-    whole = [step for step, ranks in by_step.items() if len(ranks) == world]
+    whole = [step for step, found in by_step.items() if found >= set(ranks)]
     return max(whole, default=-1)
 
 
@@ -57,13 +57,9 @@ def reach(there: Member, here: Member, host: str) -> str:
 
 
 def with_copies(
-    orders: Mapping[str, Start],
-    members: Sequence[Member],
-    host: str,
-    held: Held,
-    resume: int,
+    orders: Mapping[str, Start], members: Sequence[Member], host: str, held: Held
 ) -> dict[str, Start]:
-    """Return the orders with where copies go, and where those of ``resume`` are."""
+    """Return the orders with where copies go, and where those to go on from are."""
     by_node = {member.join.node: member for member in members}
     places = [by_node[node] for node in orders]
     spares = [member for member in members if member not in places]
@@ -71,15 +67,31 @@ def with_copies(
     for index, (node, order) in enumerate(orders.items()):
         here, other = by_node[node], buddy(places, index, spares)
         sources = []
-        for rank in order.ranks:
-            source = holder(held, rank, resume, node)
+        for origin in order.origins or order.ranks:
+            source = holder(held, origin, order.resume, node)
             if source is not None and source != node:
                 there = by_node[source]
-                sources.append((rank, reach(there, here, host), there.join.keeper))
+                sources.append((origin, reach(there, here, host), there.join.keeper))
         found[node] = replace(
             order,
-            resume=resume,
             buddy=(reach(other, here, host), other.join.keeper) if other else (),
             sources=tuple(sources),
         )
     return found
+
+
+def going_on(
+    orders: Mapping[str, Start], resume: int, origins: Sequence[int]
+) -> dict[str, Start]:
+    """Return the orders with the step to go on from, and whose copy each rank takes up.
+
+    ``origins`` is by rank; empty: each its own.
+    """
+    return {
+        node: replace(
+            order,
+            resume=resume,
+            origins=tuple(origins[rank] for rank in order.ranks) if origins else (),
+        )
+        for node, order in orders.items()
+    }

@@ -8,6 +8,7 @@ from hpcplat.eventlog import EventKind
 from launchers.attempt import Attempt
 from launchers.messages import Beacon
 from launchers.recovery.generation import Generation
+from launchers.recovery.regrouping import Trouble
 from launchers.recovery.watch import Watch
 
 
@@ -26,10 +27,24 @@ class Stepping:
         """Forget the ranks that were: others start."""
         self.watch = Watch(world)
 
-    def lost(self, began: float) -> None:
-        """Take note of when ranks were lost; a second loss is part of the first."""
+    def tell_recovering(self, trouble: Trouble, what: str, resume: int) -> None:
+        """Say what is done about a loss; a second one is part of the first.
+
+        ``resume`` is the step of the copies that the ranks go on from (-1: none).
+        """
         if self.since is None:
-            self.since = began
+            self.since = trouble.began
+        self._attempt.tell(
+            EventKind.RECOVERING,
+            what,
+            lost=trouble.generation.lost,
+            generation=trouble.generation.number + 1,
+            began=trouble.began,
+            copies_of_step=resume,
+            last_step=self.watch.furthest(),
+            last_at=self.last_at(),
+            usual=self.watch.usual(),
+        )
 
     def take(self, beacon: Beacon, now: Generation) -> bool:
         """Take note of a beacon; True when it shows the generation's first whole step."""

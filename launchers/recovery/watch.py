@@ -20,12 +20,16 @@ FLOOR: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """A rank by its newest beacon; ``beat`` by our clock (monotonic seconds)."""
+    """A rank by its newest beacon; ``beat`` by our clock (monotonic seconds).
+
+    ``own`` are the seconds of its steps without waits, since it started.
+    """
 
     step: int
     phase: Phase
     beat: float
     state: str
+    own: float = 0.0
 
 
 @dataclass(slots=True)
@@ -39,15 +43,17 @@ class Watch:
 
     def take(self, beacon: Beacon, now: float) -> None:
         """Take note of a beacon that came at ``now``."""
-        for rank, step, phase, age, state in zip(
+        owns = beacon.owns or (0.0,) * len(beacon.ranks)
+        for rank, step, phase, age, state, own in zip(
             beacon.ranks,
             beacon.steps,
             beacon.phases,
             beacon.ages,
             beacon.states,
+            owns,
             strict=True,
         ):
-            self.ranks[rank] = RankState(step, Phase(phase), now - age, state)
+            self.ranks[rank] = RankState(step, Phase(phase), now - age, state, own)
         self._measure()
 
     def step(self) -> int:
@@ -55,6 +61,14 @@ class Watch:
         if len(self.ranks) < self.world:
             return 0
         return min(rank.step for rank in self.ranks.values())
+
+    def furthest(self) -> int:
+        """Return the newest step that any rank has done: of the dead little is known."""
+        return max((rank.step for rank in self.ranks.values()), default=0)
+
+    def owns(self) -> dict[int, float]:
+        """Return each rank's own seconds so far."""
+        return {rank: one.own for rank, one in self.ranks.items()}
 
     def stepped_at(self) -> float:
         """Return when the last of the ranks beat; now if none has."""

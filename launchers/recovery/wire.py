@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Callable
 from typing import Any, Final
 
 LONGEST: Final = 1 << 20
+PIECE: Final = 1 << 18  # bytes that are taken at once: they stay in a cache
+
+
+def _ignore(part: memoryview) -> None:
+    """Look at nothing."""
 
 
 class Wire:
@@ -20,6 +26,10 @@ class Wire:
     def send(self, **message: Any) -> None:  # noqa: ANN401 - what JSON can say
         """Send a line."""
         self.socket.sendall(_line(message))
+
+    def send_more(self, **message: Any) -> None:  # noqa: ANN401 - as above
+        """Send a line that more will follow at once (TCP only): one packet for both."""
+        self.socket.sendall(_line(message), socket.MSG_MORE)
 
     def send_files(self, files: list[int], **message: Any) -> None:  # noqa: ANN401
         """Send a line and open files with it (Unix sockets only)."""
@@ -35,15 +45,22 @@ class Wire:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def receive_into(self, content: memoryview) -> bool:
-        """Fill ``content`` with the bytes that come; False if they end too early."""
+    def receive_into(
+        self, content: memoryview, look: Callable[[memoryview], None] = _ignore
+    ) -> bool:
+        """Fill ``content`` with the bytes that come; False if they end too early.
+
+        ``look`` is shown each part as soon as it is there.
+        """
         first = min(len(self._received), len(content))
         content[:first] = self._received[:first]
         del self._received[:first]
+        look(content[:first])
         while first < len(content):
-            count = self.socket.recv_into(content[first:])
+            count = self.socket.recv_into(content[first : first + PIECE])
             if not count:
                 return False
+            look(content[first : first + count])
             first += count
         return True
 

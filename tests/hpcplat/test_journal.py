@@ -72,6 +72,20 @@ def test_on_another_layout_numbers_may_be_near_but_samples_equal(
         again.record(replace(steps(3)[2], samples="00ac"))
 
 
+def test_where_the_layout_decides_what_is_drawn_losses_prove_nothing(
+    tmp_path: Path,
+) -> None:
+    """Dropout: on another layout other units are left out."""
+    written(tmp_path, replace(HERE, draws=True))
+    again = Journal(tmp_path, replace(ELSEWHERE, draws=True))
+    again.record(replace(steps(1)[0], loss=2.9))
+    with pytest.raises(ResumeMismatchError, match="samples"):
+        again.record(replace(steps(2)[1], samples="00ac"))
+    here = Journal(tmp_path, replace(HERE, draws=True))
+    with pytest.raises(ResumeMismatchError, match="loss is not the same bit for bit"):
+        here.record(replace(steps(3)[2], loss=0.9))
+
+
 def test_on_another_layout_ten_steps_must_be_near_and_then_only_samples_equal(
     tmp_path: Path,
 ) -> None:

@@ -1,8 +1,8 @@
 """What a copy in memory costs a step: `python tests/benchmarks/recovery/copies.py`.
 
 Two keepers on this machine; beside them a memcpy of the same bytes, those bytes over
-loopback TCP alone, and torch's asynchronous checkpoint (DCP) of the same tensors. All in
-turns, so that each sees the same machine; medians.
+loopback TCP into memory of that size, and torch's asynchronous checkpoint (DCP) of the
+same tensors. All in turns, so that each sees the same machine; medians.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -26,51 +27,89 @@ from launchers.memory import MemoryCopies
 from launchers.messages import Start
 from launchers.recovery.keeperprocess import KeeperProcess
 
-SIZES = (0.5, 4, 32, 128)  # MB
+SIZES = (0.5, 4, 32, 128, 512)  # MB
 TENSORS = 16
 ROUNDS = 15
+SAVES = 5  # DCP writes to disk: that takes a while
+HEAD = (
+    "state of a rank",
+    "memcpy",
+    "the step waits",
+    "x memcpy",
+    "TCP alone",
+    "until safe on two nodes",
+    "x (memcpy + TCP)",
+    "DCP `async_save` holds the step",
+    "x the step's wait",
+)
+
+
+@dataclass
+class Times:
+    """Seconds of each round, by what took them."""
+
+    memcpy: list[float] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    safe: list[float] = field(default_factory=list)
+    tcp: list[float] = field(default_factory=list)
+    saves: list[float] = field(default_factory=list)
 
 
 def main() -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29877"}
     dist.init_process_group("gloo", rank=0, world_size=1)
-    print("| MB | memcpy ms | step waits ms | / memcpy | until safe on two nodes ms |")
-    print("|---|---|---|---|---|", end="")
-    print("\n", end="")
+    print("| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|")
     for size in SIZES:
-        print(_row(size))
+        print(_row(size, _measure(size)), flush=True)
+    dist.destroy_process_group()
 
 
-def _row(size: float) -> str:
-    shards = _shards(size)
+def _measure(size: float) -> Times:
+    shards, times = _shards(size), Times()
     loop, word = Loop(), "word"
     own, other = KeeperProcess(loop, word), KeeperProcess(loop, word)
     buddy = ("127.0.0.1", other.port)
     for keeper in (own, other):
         keeper.start(Start(0, (0,), 1, 0, "127.0.0.1", 1, buddy=buddy))
     copies = MemoryCopies(own.name, 0, 1)
+    copies.hello()
     copies.prepare(shards)
-    target = [torch.empty_like(shard.tensor) for shard in shards]
-    memcpy, waits, safe, tcp, torchs = [], [], [], [], []
+    target = [torch.zeros_like(shard.tensor) for shard in shards]
+    loopback = Loopback(int(size * 1e6))
     for step in range(ROUNDS):
-        memcpy.append(_time(lambda: _copy(target, shards)))
+        times.memcpy.append(_time(lambda: _copy(target, shards)))
         begun = time.perf_counter()
-        waits.append(_time(lambda step=step: copies.take(step, {}, shards)))  # type: ignore[misc]
+        times.waits.append(_time(lambda step=step: copies.take(step, {}, shards)))  # type: ignore[misc]
         while copies.busy:
             time.sleep(0.0002)
-        safe.append(time.perf_counter() - begun)
-        tcp.append(_loopback(int(size * 1e6)))
-        if step < 5:
-            torchs.append(_async_save(shards))
+        times.safe.append(time.perf_counter() - begun)
+        times.tcp.append(_time(loopback.send))
+        if step < SAVES:
+            times.saves.append(_async_save(shards))
+    loopback.close()
+    copies.close()
+    for keeper in (own, other):
+        keeper.close()
     loop.close()
-    numbers = [1e3 * statistics.median(times) for times in (memcpy, waits, safe)]
-    alone = 1e3 * statistics.median(tcp)
-    blocks = 1e3 * statistics.median(torchs)
-    return (
-        f"| {size:g} | {numbers[0]:.2f} | {numbers[1]:.2f} | "
-        f"{numbers[1] / numbers[0]:.2f} | {numbers[2]:.2f} | "
-        f"(TCP alone {alone:.2f}; DCP async_save holds the step {blocks:.1f})"
+    return times
+
+
+def _row(size: float, times: Times) -> str:
+    median = statistics.median
+    memcpy, waits, safe = (median(t) for t in (times.memcpy, times.waits, times.safe))
+    tcp, saves = median(times.tcp), median(times.saves)
+    cells = (
+        f"{size:g} MB",
+        f"{1e3 * memcpy:.2f} ms",
+        f"{1e3 * waits:.2f} ms",
+        f"{waits / memcpy:.2f}",
+        f"{1e3 * tcp:.2f} ms",
+        f"{1e3 * safe:.2f} ms",
+        f"{safe / (memcpy + tcp):.2f}",
+        f"{1e3 * saves:.1f} ms",
+        f"{saves / waits:.1f}",
     )
+    return "| " + " | ".join(cells) + " |"
 
 
 def _shards(size: float) -> list[Shard]:
@@ -89,28 +128,36 @@ def _time(action: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def _loopback(size: int) -> float:
-    """Return the seconds that the bytes take over TCP, with an answer."""
-    content = bytearray(size)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=_swallow, args=(server, size))
-        thread.start()
-        with socket.create_connection(server.getsockname()) as sock:
-            begun = time.perf_counter()
-            sock.sendall(content)
-            sock.recv(1)
-            took = time.perf_counter() - begun
-        thread.join()
-    return took
+class Loopback:
+    """A connection over which some bytes go again and again, each time with an answer."""
 
+    def __init__(self, size: int) -> None:
+        self._content, self._size = bytearray(os.urandom(size)), size
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            self._sock = socket.create_connection(server.getsockname())
+            peer, _ = server.accept()
+        self._thread = threading.Thread(target=self._take, args=(peer,))
+        self._thread.start()
 
-def _swallow(server: socket.socket, size: int) -> None:
-    sock, _ = server.accept()
-    buffer = bytearray(1 << 20)
-    with sock:
-        while size > 0:
-            size -= sock.recv_into(buffer)
-        sock.sendall(b"+")
+    def send(self) -> None:
+        self._sock.sendall(self._content)
+        self._sock.recv(1)
+
+    def close(self) -> None:
+        self._sock.close()
+        self._thread.join()
+
+    def _take(self, peer: socket.socket) -> None:
+        memory = memoryview(bytearray(os.urandom(self._size)))  # each page is there
+        with peer:
+            while True:
+                done = 0
+                while done < self._size:
+                    count = peer.recv_into(memory[done:])
+                    if not count:
+                        return
+                    done += count
+                peer.sendall(b"+")
 
 
 def _async_save(shards: list[Shard]) -> float:

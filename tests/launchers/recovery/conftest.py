@@ -70,6 +70,12 @@ class Job:
         return {step: found.entry.loss for step, found in known.items()}
 
     @property
+    def samples(self) -> dict[int, str]:
+        """Return the hash of each step's samples, the same in every layout."""
+        known = read(self.folder.journal / "steps.txt")
+        return {step: found.entry.samples for step, found in known.items()}
+
+    @property
     def lines(self) -> int:
         """Return how many steps were run, those that were run again included."""
         text = (self.folder.journal / "steps.txt").read_text()
@@ -78,7 +84,11 @@ class Job:
     @property
     def final(self) -> Checkpoint:
         """Return the last checkpoint."""
-        found, _ = newest_whole(self.folder.checkpoints)
+        return self.newest(self.folder.checkpoints)
+
+    def newest(self, folder: Path) -> Checkpoint:
+        """Return the newest checkpoint of a folder."""
+        found, _ = newest_whole(folder)
         assert found is not None
         return found
 
@@ -200,6 +210,7 @@ class Submitter:
                 "attention_dropout": 0.1,
             },
         }
+        layout = fields.pop("parallelism", {"tensor": 2, "pipeline": 2})
         return spec_of(
             {
                 "name": "recovery",
@@ -207,8 +218,8 @@ class Submitter:
                 "preset": "gpt-tiny",
                 "data": dataset,
                 "resources": resources,
-                "parallelism": {"tensor": 2, "pipeline": 2},
-                "checkpoint": {"every": 10},
+                "parallelism": layout,
+                "checkpoint": fields.pop("checkpoint", {"every": 10}),
                 "environment": {"variables": {"OMP_NUM_THREADS": "1"}},
                 "settings": settings | fields.pop("settings", {}),
                 **fields,

@@ -189,3 +189,44 @@ def test_without_a_spare_the_job_goes_back_into_the_queue(
     assert len(found.failures) == 1
     assert found.lost_steps >= 2
     assert 0 < found.ratio < 1
+
+
+def test_without_a_spare_fewer_replicas_go_on_where_the_policy_allows(
+    submit: Submit, undisturbed: Job
+) -> None:
+    job = submit(
+        resources={"spare_nodes": 0},
+        parallelism={"tensor": 2},  # two replicas, one on each node
+        recovery={"shrink": True},
+        settings={"model": {"vocab_size": 512}},  # no dropout: losses can be near
+    )
+    job.until_step(12)
+    job.cluster.kill_node(job.nodes[1])
+    until(lambda: job.kinds("recovered"), "the recovery")
+    job.cluster.revive_node(job.kinds("node-lost")[0].details["node"])
+    job.wait()
+    assert job.state() == "COMPLETED", job.log()
+    assert len(job.nodes) == 1
+    (resumed,) = job.kinds("resumed")
+    assert resumed.details["from_memory"]  # the state of the ranks with its coordinates
+    assert resumed.details["step"] >= 11  # the step under way may be made again
+    assert job.lines <= STEPS + 1
+    assert job.samples == undisturbed.samples  # the same global batches, in order
+
+
+def test_a_slow_rank_is_named(submit: Submit) -> None:
+    """It is stopped for most of the time, again and again: no hang, but slow."""
+    job = submit(resources={"spare_nodes": 0}, settings={"steps": 2000})
+    job.until_step(3)
+    process = job.rank(3)
+    end = time.monotonic() + 120
+    while not job.kinds("rank-slow"):
+        assert time.monotonic() < end, "the slow rank was not named"
+        process.suspend()
+        time.sleep(0.4)
+        process.resume()
+        time.sleep(0.1)
+    event = job.kinds("rank-slow")[0].details
+    assert (event["rank"], event["node"]) == (3, job.nodes[1])
+    assert event["own_seconds"] > 2 * event["peers_seconds"]
+    assert not job.kinds("rank-hangs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,14 @@ from hpcplat.launchplan import LaunchPlan
 from hpcplat.ledger import ledger
 from hpcplat.pulse import Phase, Pulse, PulseBoard
 from launchers.messages import Beacon, Ended, Join
-from launchers.recovery.buddies import buddy, holder, newest_common, reach, with_copies
+from launchers.recovery.buddies import (
+    buddy,
+    going_on,
+    holder,
+    newest_common,
+    reach,
+    with_copies,
+)
 from launchers.recovery.copies import Copies, Copy, new_memory
 from launchers.recovery.generation import Generation, all_stopped_early
 from launchers.recovery.hang import suspect
@@ -65,8 +73,9 @@ def test_a_node_reaches_the_coordinators_own_as_it_reached_the_coordinator() -> 
 
 def test_the_step_to_go_on_from_is_whole_over_all_ranks() -> None:
     held = {"n0": [(0, 7), (0, 8), (2, 7)], "n1": [(1, 7), (0, 7), (2, 8)]}
-    assert newest_common(held, 3) == 7
-    assert newest_common(held, 4) == -1
+    assert newest_common(held, range(3)) == 7
+    assert newest_common(held, range(4)) == -1
+    assert newest_common(held, [0, 2]) == 8  # a smaller world takes up these two
     assert holder(held, 0, 7, "n1") == "n1"
     assert holder(held, 1, 7, "n0") == "n1"
     assert holder(held, 1, 8, "n0") is None
@@ -76,11 +85,22 @@ def test_orders_say_where_the_copies_are() -> None:
     places = (FOUR[0], FOUR[3], FOUR[2])
     orders = starts(PLAN, places, "h0", 1, store_port=5)
     held = {"n0": [(0, 7)], "n2": [(2, 7), (1, 7)]}
-    found = with_copies(orders, [FOUR[0], FOUR[2], FOUR[3]], "h0", held, 7)
+    orders = going_on(orders, 7, ())
+    found = with_copies(orders, [FOUR[0], FOUR[2], FOUR[3]], "h0", held)
     assert found["n0"].sources == ()
     assert found["n3"].sources == ((1, "10.0.0.2", 102),)
     assert found["n3"].buddy == ("10.0.0.2", 102)
     assert {order.resume for order in found.values()} == {7}
+
+
+def test_a_smaller_world_takes_up_the_copies_of_a_larger_one() -> None:
+    places = (FOUR[0], FOUR[2])
+    orders = starts(replace(PLAN, nodes=2), places, "h0", 1)
+    held = {"n0": [(0, 7)], "n2": [(1, 7), (2, 7)]}
+    found = with_copies(going_on(orders, 7, (0, 2)), places, "h0", held)
+    assert found["n2"].origins == (2,)
+    assert found["n2"].sources == ()
+    assert found["n0"].origins == (0,)
 
 
 # --- copies --------------------------------------------------------------------
