@@ -18,8 +18,8 @@ from server.queries import leases, submissions, verdicts
 from server.queries.submissions import Watched
 from server.queries.verdicts import Judged
 from server.recovery import Recovery
-from server.requeueing import Requeueing
 from server.reports import report_of
+from server.requeueing import Requeueing
 from server.settling import Settled, dead, settle
 from server.sightings import OpenStarts, Told, by_key, number, past_by_key, past_number
 from server.site import Site
@@ -121,11 +121,13 @@ class Reconciler:
     def hurry(self, slurm_job_id: int) -> None:
         """Let a requeued job start at once, when it is back in the queue.
 
-        Slurm itself would make it wait for two minutes.
+        Slurm itself would make it wait for two minutes. Who says so round after round
+        changes nothing: each start that is asked for puts Slurm's own off.
         """
+        if slurm_job_id not in self._hurried:
+            for address in [a for a in self._started if _number_in(a) == slurm_job_id]:
+                del self._started[address]
         self._hurried[slurm_job_id] = _now() + HURRY
-        for address in [a for a in self._started if _number_in(a) == slurm_job_id]:
-            del self._started[address]
 
     def give_up(self) -> None:
         """Let another service lead at once."""

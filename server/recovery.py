@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,8 @@ TOLD: Final = frozenset(
         EventKind.NODE_LOST,
         EventKind.RANK_FAILED,
         EventKind.RANK_HANGS,
+        EventKind.RANK_SLOW,
+        EventKind.NODE_SUSPECTED,
         EventKind.RECOVERING,
         EventKind.RECOVERED,
         EventKind.REQUEUE_ASKED,
@@ -47,6 +50,8 @@ TOLD: Final = frozenset(
         "checkpoint-rejected",
         "checkpoint-failed",
         "rolled-back",
+        "paused",
+        "goes-on",
     }
 )
 
@@ -82,11 +87,12 @@ class Recovery:
         site: Site,
         hurry: Hurry,
         metrics: Metrics,
-        answers: Answers = slurmd_answers,
+        answers: Answers | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database, self._site, self._hurry = database, site, hurry
-        self._answers, self._clock, self._metrics = answers, clock, metrics
+        self._answers = answers or partial(slurmd_answers, site.scheduler)
+        self._clock, self._metrics = clock, metrics
         self._sights: dict[int, _Sight] = {}
         self._offsets: dict[str, int] = {}
         self._running: dict[int, str] = {}  # folders of jobs that run, by submission

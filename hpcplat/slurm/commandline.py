@@ -209,6 +209,10 @@ class CommandLine:
         """Set a node ``down``, ``drain`` or ``resume``."""
         self._order(scontrol.argv_node_state(node, state, reason))
 
+    def slurmd(self, node: str) -> tuple[str, int] | None:
+        """Return address and port of a node's slurmd; None for a node that is not known."""
+        return sinfo.parse_slurmd(self._ask(sinfo.argv_slurmd(node)))
+
     def administer(self, argv: Sequence[str]) -> None:
         """Run a change of ``sacctmgr_writes``."""
         self._order(argv)

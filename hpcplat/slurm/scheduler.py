@@ -326,6 +326,10 @@ class Scheduler(Protocol):
         """Set a node ``down``, ``drain`` or ``resume``."""
         ...
 
+    def slurmd(self, node: str) -> tuple[str, int] | None:
+        """Return address and port of a node's slurmd; None for a node that is not known."""
+        ...
+
     def administer(self, argv: Sequence[str]) -> None:
         """Run a change of ``sacctmgr_writes``; ForbiddenError if Slurm refuses it."""
         ...

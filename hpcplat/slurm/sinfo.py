@@ -90,3 +90,16 @@ def _node(row: list[str]) -> Node:
 def _used(field: str) -> Mapping[str, int]:
     counts = gres.gpus_by_type(field)
     return {kind: count for kind, count in counts.items() if count}
+
+
+def argv_slurmd(node: str) -> list[str]:
+    """Return the question for a node's address and slurmd's port."""
+    return ["sinfo", "--noheader", f"--nodes={node}", "-O", "NodeAddr:256,Port:16"]
+
+
+def parse_slurmd(answer: str) -> tuple[str, int] | None:
+    """Return (address, port), or None where Slurm does not know the node."""
+    words = answer.split()[:2]
+    if len(words) < 2 or not words[1].isdecimal():
+        return None
+    return words[0], int(words[1])

@@ -125,6 +125,7 @@ class FakeSlurm:
     node_states: dict[str, str] = field(default_factory=dict)
     forbids_node_states: bool = False
     drained: set[str] = field(default_factory=set)
+    silent: set[str] = field(default_factory=set)
     signals: list[tuple[str, str]] = field(default_factory=list)
     next_id: int = 100
     lines: tuple[Association, ...] = ()
@@ -188,6 +189,7 @@ class FakeSlurm:
     def nodes(self) -> Sequence[Node]:
         self._ask("nodes")
         flags = {name: frozenset({"DRAIN"}) for name in self.drained}
+        flags |= {name: frozenset({"NOT_RESPONDING"}) for name in self.silent}
         found = (node("n1"), node("n2"))
         return [replace(n, flags=flags.get(n.name, n.flags)) for n in found]
 
@@ -239,6 +241,9 @@ class FakeSlurm:
 
     def release(self, address: str) -> None:
         raise InvalidError("not in this fake")
+
+    def slurmd(self, node: str) -> tuple[str, int] | None:
+        return None
 
     def set_node_state(self, node: str, state: str, reason: str = "") -> None:
         self._ask("node state")

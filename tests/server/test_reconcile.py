@@ -568,3 +568,18 @@ def test_submissions_are_unchanged_only_if_nobody_moved_them(world: World) -> No
         submissions.sent(session, seen.submission_id, 5, datetime.now(UTC))
         session.flush()
         assert not submissions.unchanged(session, seen)
+
+
+def test_a_start_is_asked_for_once_however_often_it_is_hurried(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each start that is asked for puts Slurm's own off by two seconds."""
+    asked: list[str] = []
+    monkeypatch.setattr(world.slurm, "start_now", asked.append)
+    _, slurm_id = world.submit()
+    live = world.slurm.live
+    live[slurm_id] = replace(live[slurm_id], reason="BeginTime", restarts=1)
+    for _ in range(4):  # as Recovery does, round after round
+        world.reconciler.hurry(slurm_id)
+        world.rounds(1)
+    assert asked == [str(slurm_id)]
