@@ -1,251 +1,202 @@
-"""Kills nodes under a training, and prints how soon all ranks do a new step.
+"""Kills nodes and ranks under a training; prints how soon all ranks do a new step.
 
-    python tests/benchmarks/recovery/kills.py [--kills 10] [--requeue]
+    python tests/benchmarks/recovery/kills.py memory disk … [--kills 10]
 
 A cluster of its own: two nodes work, the others are spares. Each kill ends everything
-on one node at once. Beside it, with --requeue: the same training as most people run it,
-`sbatch --requeue` with ranks started by srun, which goes on from its checkpoint.
+on one node at once. The rows:
+
+- ``memory``: a node dies, a spare takes over, the state comes from copies in memory;
+- ``disk``: the same without copies, from a checkpoint every 20 steps;
+- ``frozen``: a node stops (SIGSTOP to all of it) and closes nothing;
+- ``rank``: a rank is killed;
+- ``stopped``: a rank is stopped (SIGSTOP); until it is named;
+- ``batch-host``: the first node dies; a service of this process looks after the job;
+- ``requeue``: what most people run, ``sbatch --requeue`` with srun, from its checkpoint;
+- ``torchrun-rank``, ``torchrun-node``: torchrun --max-restarts, from the same checkpoint.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import random
-import shlex
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from hpcplat import eventlog
-from hpcplat.cli.main import main as hpcplat
-from hpcplat.cluster import Cluster, ClusterSpec, NodeGroup, up
-from hpcplat.cluster.census import members
-from hpcplat.eventlog import EventKind, RunEvent
-from hpcplat.jobs import JobSpec, spec_of
-from hpcplat.journal import read
-from hpcplat.ledger import Failure, ledger
-from hpcplat.runfiles import run_files, write_files
-from hpcplat.runfolder import RunFolder
-from hpcplat.sitepolicy import SitePolicy
+from hpcplat.eventlog import EventKind
+from hpcplat.ledger import ledger
+from tests.benchmarks.recovery.others import requeue, torchrun
+from tests.benchmarks.recovery.service import batch_host
+from tests.benchmarks.recovery.stage import Run, Stage, stage, until
+from tests.benchmarks.recovery.timeline import draw
+from tests.benchmarks.recovery.took import Took
 
-WORDS = ["the", "node", "died", "and", "came", "back", "with", "its", "state", "."]
-SPARES = 5
-FOREVER = 1_000_000
+STEPS_BETWEEN = 12
+WARM = 5  # steps, until the length of one is known
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="*", default=["memory", "disk", "rank"])
     parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--requeue", action="store_true")
+    parser.add_argument("--picture", type=Path, help="draw the first row's median")
     asked = parser.parse_args()
-    root = Path(tempfile.mkdtemp(prefix="hpcplat-kills-"))
-    dataset = _dataset(root)
-    spec = ClusterSpec(
-        name=f"kills-{os.getpid()}",
-        folder=root / "cluster",
-        groups=(NodeGroup(2 + SPARES),),
-        spares=0,
-        settings={"SlurmdTimeout": "10"},
-    )
-    root.chmod(0o755)
-    cluster = up(spec)
-    os.environ.update(cluster.environment())
-    try:
-        rows = [
-            ("copies in memory", _kills(cluster, root, dataset, 1, asked.kills)),
-            ("checkpoint on disk", _kills(cluster, root, dataset, 0, asked.kills)),
-        ]
-        if asked.requeue:
-            rows.append(("sbatch --requeue", [_requeue(cluster, root, dataset)]))
-        print(_table(rows))
-    finally:
-        cluster.down()
+    with stage(nodes=2 + asked.kills) as here:
+        print(HEAD, flush=True)
+        for name in asked.rows:
+            found = ROWS[name](here, asked.kills)
+            print(_row(name, found), flush=True)
+            if asked.picture and name == asked.rows[0]:
+                _draw(found, asked.picture)
+            here.recover()
 
 
-def _dataset(root: Path) -> str:
-    source = root / "text"
-    source.mkdir()
-    random.seed(1)
-    for number in range(12):
-        lines = (" ".join(random.choices(WORDS, k=9)) for _ in range(400))
-        (source / f"{number}.txt").write_text("\n".join(lines))
-    words = ["data", "ingest", "--text", str(source), "--name", "tiny"]
-    words += ["--root", str(root / "data"), "--split", "validation=0.1"]
-    if hpcplat([*words, "--processes", "1"]):
-        sys.exit("the dataset could not be made")
-    version = next((root / "data" / "tiny" / "versions").iterdir())
-    return f"tiny@{version.name[:12]}"
+HEAD = (
+    "| what | times | median s | p95 s | slowest s | a step s | steps made again |"
+    " detect | end | start and load | first step |\n" + "|---" * 11 + "|"
+)
 
 
-def _spec(root: Path, dataset: str, spares: int, memory: int) -> JobSpec:
-    return spec_of(
-        {
-            "name": "kills",
-            "kind": "train",
-            "preset": "gpt-tiny",
-            "data": dataset,
-            "resources": {
-                "nodes": 2,
-                "tasks_per_node": 2,
-                "spare_nodes": spares,
-                "time": "30m",
-                "memory": "2G",
-            },
-            "parallelism": {"tensor": 2, "pipeline": 2},
-            "checkpoint": {"every": 20},
-            "recovery": {"memory_copies_every": memory},
-            "environment": {"variables": {"OMP_NUM_THREADS": "1"}},
-            "settings": {
-                "data": {"root": str(root / "data"), "sequence_length": 32},
-                "batch": {"global_size": 8, "micro_size": 1},
-                "steps": FOREVER,
-                "model": {"vocab_size": 512},
-            },
-        }
-    )
+def _row(name: str, found: list[Took]) -> str:
+    times = sorted(one.seconds for one in found)
+    if not times:
+        return f"| {name} | 0 | did not come back |" + " |" * 8
+    late = times[min(len(times) - 1, round(0.95 * (len(times) - 1)))]
+    usual = statistics.median(one.usual for one in found)
+    phases = [
+        statistics.median(one.phases[place] for one in found)
+        if found[0].phases
+        else 0.0
+        for place in range(4)
+    ]
+    cells = [
+        name,
+        str(len(found)),
+        *(f"{v:.2f}" for v in (statistics.median(times), late, times[-1], usual)),
+        str(sum(one.lost for one in found)),
+        *(f"{phase:.2f}" if phase else "" for phase in phases),
+    ]
+    return "| " + " | ".join(cells) + " |"
 
 
-def _kills(
-    cluster: Cluster, root: Path, dataset: str, memory: int, wanted: int
-) -> list[tuple[float, float, Failure]]:
-    """Return (seconds to the first step, usual step, the ledger's line) of each kill."""
-    found: list[tuple[float, float, Failure]] = []
-    while len(found) < wanted:
-        count = min(SPARES, wanted - len(found))
-        found += _job(cluster, root, _spec(root, dataset, count, memory), count)
-        for node in cluster.spec.nodes:
-            cluster.revive_node(node.name)
-        _until(lambda: _idle(cluster) == len(cluster.spec.nodes), "idle nodes")
-    return found
+def _draw(found: list[Took], out: Path) -> None:
+    middle = sorted(found, key=lambda one: one.seconds)[len(found) // 2]
+    if middle.failure is not None:
+        draw(middle.failure, out)
 
 
-def _job(
-    cluster: Cluster, root: Path, spec: JobSpec, kills: int
-) -> list[tuple[float, float, Failure]]:
-    folder = RunFolder(root / f"run-{time.time_ns()}")
-    write_files(folder, run_files(spec, folder, SitePolicy(), folder.root.name))
-    job = cluster.run("sbatch", "--parsable", str(folder.script)).stdout.strip()
-    times = []
-    for number in range(kills):
-        goal = _step(folder) + 12
-        _until(lambda goal=goal: _step(folder) >= goal, "steps")  # type: ignore[misc]
-        nodes = _events(folder, EventKind.RANKS_STARTED)[-1].details["nodes"]
-        killed = _kill(cluster, nodes[1])
-        _until(
-            lambda n=number: len(_events(folder, EventKind.RECOVERED)) > n,  # type: ignore[misc]
+@dataclass(frozen=True)
+class Harm:
+    """What is done to a run's second node or one of its ranks; it needs a spare or not."""
+
+    do: Callable[[Run], float]
+    needs_spare: bool = True
+    memory: int = 1
+
+
+def _harmed(harm: Harm, here: Stage, times: int) -> list[Took]:
+    """Do harm again and again to one job, and measure until all ranks do a new step."""
+    spares = times if harm.needs_spare else 0
+    run = here.submit(here.spec(spares, harm.memory))
+    run.until_steps(WARM)
+    begun = []
+    for number in range(times):
+        run.until_steps(STEPS_BETWEEN)
+        begun.append(harm.do(run))
+        until(
+            lambda n=number: len(run.events(EventKind.RECOVERED)) > n,  # type: ignore[misc]
             "a recovery",
         )
-        again = _events(folder, EventKind.RECOVERED)[-1]
-        times.append(again.details["at"] - killed)
-    usual = [e.details["usual"] for e in _events(folder, EventKind.RECOVERING)]
-    cluster.run("scancel", job)
-    failures = ledger(eventlog.read_all(folder.events)[0], time.time()).failures
-    return list(zip(times, usual, failures, strict=True))
+    again = [event.details["at"] for event in run.events(EventKind.RECOVERED)]
+    usual = [event.details["usual"] for event in run.events(EventKind.RECOVERING)]
+    run.cancel()
+    book = ledger(eventlog.read_all(run.folder.events)[0], time.time())
+    return [
+        Took(at - killed, step, one.lost_steps, one)
+        for killed, at, step, one in zip(
+            begun, again, usual, book.failures, strict=True
+        )
+    ]
 
 
-def _kill(cluster: Cluster, node: str) -> float:
-    """End all of a node's processes at one moment; returns when (Unix seconds)."""
-    found = [m.process for m in members(cluster.folder.path) if m.node == node]
-    when = time.time()
+def _kill_node(run: Run) -> float:
+    return run.stage.kill(run.nodes[1])
+
+
+def _freeze_node(run: Run) -> float:
+    """Stop all of a node; it is killed once others have taken over."""
+    node = run.nodes[1]
+    found, when = run.stage.processes(node), time.time()
     for process in found:
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue
-    cluster.kill_node(node)  # what was born in between
+        process.suspend()
+    before = len(run.events(EventKind.RECOVERED))
+    until(lambda: len(run.events(EventKind.RECOVERED)) > before, "a recovery")
+    run.stage.kill(node)
     return when
 
 
-def _requeue(
-    cluster: Cluster, root: Path, dataset: str
-) -> tuple[float, float, Failure]:
-    """Do the same with Slurm's own means."""
-    folder = RunFolder(root / f"run-{time.time_ns()}")
-    spec = _spec(root, dataset, 0, 0)
-    write_files(folder, run_files(spec, folder, SitePolicy(), folder.root.name))
-    script = root / "requeue.sh"
-    script.write_text(_plain(folder))
-    job = cluster.run("sbatch", "--parsable", str(script)).stdout.strip()
-    _until(lambda: _step(folder) >= 30, "steps")
-    last = _lines(folder)
-    nodes = cluster.run("squeue", "-h", "-j", job, "-o", "%N").stdout.strip()
-    hosts = cluster.run("scontrol", "show", "hostnames", nodes).stdout.split()
-    killed = _kill(cluster, hosts[1])
-    last = _lines(folder)
-    _until(lambda: _lines(folder) > last + 1, "a new step", 400)
-    took = time.time() - killed
-    cluster.run("scancel", job)
-    return took, 0.0, Failure(killed, 1, "requeue", lost_steps=last % 20)
+def _kill_rank(run: Run) -> float:
+    process, when = _rank(run, 3), time.time()
+    process.kill()
+    return when
 
 
-def _plain(folder: RunFolder) -> str:
-    words = shlex.join([sys.executable, "-I", "-m", "launchers.megatron"])
-    return f"""#!/bin/bash
-#SBATCH --job-name=plain --nodes=2 --ntasks-per-node=2 --mem=2G --requeue
-#SBATCH --time=30:00 --output={folder.root}/plain.log --open-mode=append
-export OMP_NUM_THREADS=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29876
-export HPCPLAT_RUN_FOLDER={shlex.quote(str(folder.root))} HPCPLAT_JOB_KEY=plain
-export HPCPLAT_GENERATION=0 HPCPLAT_ATTEMPT=$((1 + ${{SLURM_RESTART_COUNT:-0}}))
-srun --kill-on-bad-exit=1 bash -c 'export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS \\
-  LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=2 NODE_RANK=$SLURM_NODEID
-  exec {words} {shlex.quote(str(folder.spec))}'
-"""
+def _stop_rank(run: Run) -> float:
+    process, when = _rank(run, 3), time.time()
+    process.suspend()
+    return when
 
 
-def _events(folder: RunFolder, kind: EventKind) -> list[RunEvent]:
-    return [e for e in eventlog.read_all(folder.events)[0] if e.kind == kind]
+def _rank(run: Run, number: int) -> psutil.Process:
+    """Return the process of a rank, by the log that it writes."""
+    log = run.folder.attempt(1).rank_log(number)
+    for process in run.stage.processes(run.nodes[number // 2]):
+        try:
+            files = {one.path for one in process.open_files()}
+            is_leader = process.name() != "slurmstepd" and str(log) in files
+        except psutil.Error:
+            continue
+        if is_leader:
+            return process
+    raise LookupError(f"rank {number} does not run")
 
 
-def _step(folder: RunFolder) -> int:
-    return max(read(folder.journal / "steps.txt"), default=0)
-
-
-def _lines(folder: RunFolder) -> int:
-    path = folder.journal / "steps.txt"
-    return path.read_text().count("\n") if path.exists() else 0
-
-
-def _idle(cluster: Cluster) -> int:
-    return cluster.run("sinfo", "-h", "-N", "-o", "%T").stdout.split().count("idle")
-
-
-def _until(condition: Callable[[], Any], what: str, patience: float = 240.0) -> None:
-    end = time.monotonic() + patience
-    while not condition():
-        if time.monotonic() > end:
-            sys.exit(f"waited {patience:g} s in vain for {what}")
-        time.sleep(0.02)
-
-
-def _table(rows: list[tuple[str, list[tuple[float, float, Failure]]]]) -> str:
-    head = (
-        "| variant | kills | median s | p95 s | step s | steps redone | detect | stop |"
-    )
-    lines = [head + " start | first step |", "|---" * 10 + "|"]
-    for name, kills in rows:
-        times = sorted(took for took, _, _ in kills)
-        late = times[min(len(times) - 1, round(0.95 * len(times)))]
-        failures = [failure for _, _, failure in kills]
-        phases = [
-            statistics.median(getattr(failure, phase) for failure in failures)
-            for phase in ("detect", "reschedule", "start", "first_step")
-        ]
-        lost = sum(failure.lost_steps for failure in failures)
-        usual = statistics.median(usual for _, usual, _ in kills)
-        lines.append(
-            f"| {name} | {len(kills)} | {statistics.median(times):.2f} | {late:.2f} |"
-            f" {usual:.2f} | {lost} | "
-            + " | ".join(f"{phase:.2f}" for phase in phases)
-            + " |"
+def _stopped(here: Stage, times: int) -> list[Took]:
+    """Stop a rank; until its name is told, in seconds."""
+    run = here.submit(here.spec(0, 1))
+    run.until_steps(WARM)
+    begun = []
+    for number in range(times):
+        run.until_steps(STEPS_BETWEEN)
+        begun.append(_stop_rank(run))
+        until(
+            lambda n=number: len(run.events(EventKind.RECOVERED)) > n,  # type: ignore[misc]
+            "a recovery",
         )
-    return "\n".join(lines)
+    named = [event.time for event in run.events(EventKind.RANK_HANGS)]
+    usual = [event.details["usual"] for event in run.events(EventKind.RECOVERING)]
+    run.cancel()
+    return [
+        Took(at - stopped, step, 0)
+        for stopped, at, step in zip(begun, named, usual, strict=True)
+    ]
+
+
+ROWS: dict[str, Callable[[Stage, int], list[Took]]] = {
+    "memory": lambda here, times: _harmed(Harm(_kill_node), here, times),
+    "disk": lambda here, times: _harmed(Harm(_kill_node, memory=0), here, times),
+    "frozen": lambda here, times: _harmed(Harm(_freeze_node), here, times),
+    "rank": lambda here, times: _harmed(Harm(_kill_rank, False), here, times),
+    "stopped": _stopped,
+    "batch-host": batch_host,
+    "requeue": requeue,
+    "torchrun-rank": lambda here, times: torchrun(here, times, node=False),
+    "torchrun-node": lambda here, times: torchrun(here, times, node=True),
+}
 
 
 if __name__ == "__main__":
