@@ -74,7 +74,7 @@ def _play(spec: ClusterSpec, stage: Stage, *, only_hello: bool, verify: bool) ->
     count, gpus = len(spec.nodes), spec.nodes[0].gpus
     said = f"Slurm {major}.{minor:02} is up: {count} nodes of {gpus} GPUs"
     screen.say_all([f"{said}, the last one a spare."])
-    stage.open(running.environment())
+    stage.open(running.environment() | {"COLUMNS": str(screen.width)})
     play = Play(running, stage, screen)
     play.hello()
     if only_hello:

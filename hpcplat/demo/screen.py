@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from textwrap import wrap
 from typing import Final
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from hpcplat.demo.watch import Step
 
+INDENT: Final = " " * 6
 BAR: Final = 20
 EVERY: Final = 10  # steps between two lines where output goes to a file
 # How a node's ranks are drawn.
@@ -26,6 +28,11 @@ class Screen:
         self._live: Live | None = None
         self._printed = 0
 
+    @property
+    def width(self) -> int:
+        """How many columns there are."""
+        return self._console.width
+
     def act(self, title: str) -> None:
         """Begin the next act."""
         self._act += 1
@@ -36,9 +43,21 @@ class Screen:
         self._console.print(line, markup=False)
 
     def say_all(self, lines: Iterable[str]) -> None:
-        """Print lines, indented."""
+        """Print lines, indented; on a terminal no wider than it is."""
         for line in lines:
-            self.say(f"      {line}")
+            for part in self._fitted(f"{INDENT}{line}"):
+                self.say(part)
+
+    def _fitted(self, line: str) -> list[str]:
+        if not self._console.is_terminal or len(line) <= self.width:
+            return [line]
+        return wrap(
+            line,
+            self.width,
+            subsequent_indent=f"{INDENT}  ",
+            break_long_words=False,  # a path must stay one
+            break_on_hyphens=False,
+        )
 
     def start(self) -> None:
         """Keep two lines at the bottom from now on, where there is a terminal."""
@@ -56,25 +75,30 @@ class Screen:
         self, step: Step, steps: int, left: float | None, nodes: Mapping[str, str]
     ) -> None:
         """Show how far the training is, and which nodes train."""
-        progress, picture = progress_line(step, steps, left), nodes_line(nodes)
+        room = self.width - len(INDENT) if self._live is not None else None
+        progress = progress_line(step, steps, left, room)
+        picture = nodes_line(nodes)
         if self._live is not None:
-            text = Text(f"      {progress}\n      {picture}", no_wrap=True)
+            text = Text(f"{INDENT}{progress}\n{INDENT}{picture}", no_wrap=True)
             self._live.update(text, refresh=True)
         elif step.number // EVERY > self._printed:
             self._printed = step.number // EVERY
             self.say_all([f"{progress}   {picture}"])
 
 
-def progress_line(step: Step, steps: int, left: float | None) -> str:
-    """Return a bar and the newest step's numbers."""
-    done = round(BAR * step.number / steps)
-    bar = "━" * done + "─" * (BAR - done)
+def progress_line(
+    step: Step, steps: int, left: float | None, room: int | None = None
+) -> str:
+    """Return a bar and the newest step's numbers; the bar gives way to little room."""
     minutes, seconds = divmod(round(left or 0), 60)
     rest = "" if left is None else f"   {minutes}:{seconds:02} left"
-    return (
-        f"{bar} step {step.number}/{steps}   loss {step.loss:.3f}   "
+    numbers = (
+        f"step {step.number}/{steps}   loss {step.loss:.3f}   "
         f"{step.speed:,.0f} tokens/s{rest}"
     )
+    size = BAR if room is None else max(0, min(BAR, room - len(numbers) - 1))
+    done = round(size * step.number / steps)
+    return f"{'━' * done}{'─' * (size - done)} {numbers}".lstrip()
 
 
 def nodes_line(nodes: Mapping[str, str]) -> str:

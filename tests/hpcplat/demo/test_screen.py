@@ -16,6 +16,23 @@ def test_progress_says_step_loss_speed_and_time_left() -> None:
     assert line.endswith("step 60/120   loss 2.500   1,234 tokens/s   1:15 left")
 
 
+def test_where_there_is_little_room_the_bar_gives_way() -> None:
+    step = Step(60, 2.5, 1234.5, 0.0)
+    for room in (54, 60, 64):
+        assert len(progress_line(step, 120, 75.4, room)) == room
+    assert progress_line(step, 120, 75.4, 40).startswith("step 60/120")
+
+
+def test_no_line_is_wider_than_the_terminal() -> None:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=40, soft_wrap=True)
+    screen = Screen(1, console)
+    screen.say_all(["many words " * 10, "/a/path/" + "x" * 50])
+    lines = output.getvalue().splitlines()
+    assert max(map(len, lines[:-1])) <= 40
+    assert lines[-1].strip() == "/a/path/" + "x" * 50
+
+
 def test_nodes_with_their_marks() -> None:
     assert nodes_line({"n1": "●●", "n2": "✗"}) == "n1 ●●   n2 ✗"
 
