@@ -51,10 +51,12 @@ class Screen:
     def _fitted(self, line: str) -> list[str]:
         if not self._console.is_terminal or len(line) <= self.width:
             return [line]
+        indent = line[: -len(line.lstrip())]
         return wrap(
-            line,
+            line.lstrip(),
             self.width,
-            subsequent_indent=f"{INDENT}  ",
+            initial_indent=indent,
+            subsequent_indent=f"{indent}  ",
             break_long_words=False,  # a path must stay one
             break_on_hyphens=False,
         )

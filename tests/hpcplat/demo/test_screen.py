@@ -18,18 +18,21 @@ def test_progress_says_step_loss_speed_and_time_left() -> None:
 
 def test_where_there_is_little_room_the_bar_gives_way() -> None:
     step = Step(60, 2.5, 1234.5, 0.0)
-    for room in (54, 60, 64):
+    for room in (56, 60, 64):
         assert len(progress_line(step, 120, 75.4, room)) == room
     assert progress_line(step, 120, 75.4, 40).startswith("step 60/120")
 
 
 def test_no_line_is_wider_than_the_terminal() -> None:
     output = io.StringIO()
-    console = Console(file=output, force_terminal=True, width=40, soft_wrap=True)
+    console = Console(
+        file=output, force_terminal=True, width=40, soft_wrap=True, highlight=False
+    )
     screen = Screen(1, console)
     screen.say_all(["many words " * 10, "/a/path/" + "x" * 50])
     lines = output.getvalue().splitlines()
     assert max(map(len, lines[:-1])) <= 40
+    assert all(line.startswith("      ") for line in lines)
     assert lines[-1].strip() == "/a/path/" + "x" * 50
 
 
