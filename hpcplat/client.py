@@ -78,8 +78,10 @@ class Client:
     UnavailableError when it does not answer.
     """
 
-    def __init__(self, http: httpx.Client) -> None:
+    def __init__(self, http: httpx.Client, where: str = "") -> None:
+        """Speak through ``http``; ``where`` is the service's name for people."""
         self._http = http
+        self._where = where or str(http.base_url)
 
     def __enter__(self) -> Self:
         """Return itself; leaving the block closes the connection."""
@@ -323,7 +325,7 @@ class Client:
         try:
             return self._http.request(method, PREFIX + path, **given)
         except httpx.TransportError as error:
-            raise _unreachable(self._http.base_url, error) from error
+            raise _unreachable(self._where, error) from error
 
     def _stream(
         self, path: str, params: Mapping[str, Any], last_id: str | None
@@ -341,7 +343,7 @@ class Client:
                     raise error_of(response)
                 yield from _sse(response.iter_lines())
         except httpx.TransportError as error:
-            raise _unreachable(self._http.base_url, error) from error
+            raise _unreachable(self._where, error) from error
 
 
 def connect(settings: Settings) -> Client:
@@ -359,7 +361,8 @@ def connect(settings: Settings) -> Client:
                 transport=transport,
                 headers=headers,
                 timeout=timeout,
-            )
+            ),
+            settings.url,
         )
     return Client(httpx.Client(base_url=settings.url, headers=headers, timeout=timeout))
 
@@ -431,10 +434,10 @@ def _mapping_of(response: httpx.Response) -> dict[str, Any]:
     )
 
 
-def _unreachable(base: httpx.URL, error: httpx.TransportError) -> UnavailableError:
+def _unreachable(where: str, error: httpx.TransportError) -> UnavailableError:
     why = str(error) or type(error).__name__
     return UnavailableError(
-        f"The service at {base} does not answer ({why}).",
+        f"The service at {where} does not answer ({why}).",
         "See that it runs and that HPCPLAT_URL is right.",
     )
 

@@ -8,7 +8,7 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +56,7 @@ class PeerProtocol(HttpToolsProtocol):
             self.app_state = {**self.app_state, "peer": peer}
 
 
-def serve(
+def serve(  # noqa: PLR0913 - each is an option of the command line
     settings: Settings,
     *,
     path: Path | None,
@@ -64,11 +64,13 @@ def serve(
     port: int,
     mode: int,
     tracking: bool = False,
+    said: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until a signal ends it: on the Unix socket ``path``, else on host and port.
 
     ``mode``: who may connect to the socket. ``tracking``: collect runs into Aim, and
-    serve its UI. Raises ConflictError if the address is taken.
+    serve its UI. ``said`` is told the address once it is listened on. Raises
+    ConflictError if the address is taken.
     """
     sys.setswitchinterval(0.0005)
     address = Address(path, host, port)
@@ -81,6 +83,8 @@ def serve(
         else nullcontext()
     )
     with _listening(address, mode) as listener, aim:
+        if said is not None:
+            said(str(address))
         config = uvicorn.Config(
             app,
             http=PeerProtocol,

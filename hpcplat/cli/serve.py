@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -39,8 +40,6 @@ def serve(
         raise InvalidError("--socket and --port exclude each other.", "Give one.")
     settings = read_settings()
     path = None if port is not None else socket or settings.data / "service.sock"
-    where = f"unix:{path}" if path else f"http://{host}:{port}"
-    print(f"hpcplat listens: export HPCPLAT_URL={where}", flush=True)
     _service()(
         settings,
         path=path,
@@ -48,13 +47,18 @@ def serve(
         port=port or 0,
         mode=0o666 if everybody else 0o600,
         tracking=aim,
+        said=_say,
     )
+
+
+def _say(address: str) -> None:
+    print(f"hpcplat listens: export HPCPLAT_URL={address}", flush=True)
 
 
 class Serve(Protocol):
     """What the service puts behind its entry point."""
 
-    def __call__(
+    def __call__(  # noqa: PLR0913 - as the command's options
         self,
         settings: Settings,
         *,
@@ -63,6 +67,7 @@ class Serve(Protocol):
         port: int,
         mode: int,
         tracking: bool,
+        said: Callable[[str], None],
     ) -> None:
         """Serve until a signal ends it."""
         ...

@@ -70,7 +70,7 @@ def _lines(job: Mapping[str, Any], outlook: Mapping[str, Any]) -> list[str]:
         "Effective": _effective(job.get("ledger")),
         "Exit code": "" if job["exit_code"] is None else str(job["exit_code"]),
         "Folder": job["folder"],
-        "Aim": job["aim"],
+        "Aim": f"hpcplat ui {job['id']}" if job["aim"] else "",
     }
     width = max(map(len, facts)) + 2
     bold = ("\x1b[1m", "\x1b[0m") if wants_colour() else ("", "")
