@@ -36,10 +36,10 @@ from server.intake import DEFAULT_WORKSPACE
 from server.queries import jobs, people, submissions
 from server.queries.jobs import NewJob
 from server.service import Service
+from server.states import ADOPTED
 
 Model = TypeVar("Model", bound=BaseModel)
 
-KIND: Final = "sbatch"
 LOOK_BACK: Final = timedelta(days=7)  # accounting is asked for jobs no older than this
 
 
@@ -238,7 +238,7 @@ def _row(
         workspace_id=workspace_id,
         user_id=principal.user_id,
         name=known.name,
-        kind=KIND,
+        kind=ADOPTED,
         spec=spec,
         spec_digest=hashlib.sha256(text.encode()).hexdigest(),
         folder=service.folder_of(principal.name, _job_id(call)),

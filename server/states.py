@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class State(StrEnum):
@@ -39,3 +40,7 @@ class Role(StrEnum):
     VIEWER = "viewer"
     DEVELOPER = "developer"
     OWNER = "owner"
+
+
+# The kind of jobs that somebody's own sbatch submitted.
+ADOPTED: Final = "sbatch"

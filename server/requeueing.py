@@ -1,0 +1,114 @@
+"""Brings back jobs of somebody's own sbatch that say they can run again (--requeue).
+
+No agent watches over such a job: that a node of its is dead is known when Slurm itself
+finds that the node does not respond, long before it takes it for dead, and slurmd does not
+answer us either. Then Slurm is told, requeues the job at once, and need not let it wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from hpcplat.errors import HpcplatError
+from hpcplat.slurm.probing import slurmd_answers
+from hpcplat.slurm.scheduler import LiveJob
+from hpcplat.slurm.states import BaseState
+from server.database import Database
+from server.queries import jobs, recovery
+from server.queries.submissions import Watched
+from server.site import Site
+from server.states import ADOPTED, Sending
+
+logger = logging.getLogger("hpcplat.recovery")
+
+SILENT: Final = "NOT_RESPONDING"  # Slurm's flag of a node that it can't reach
+DOWN: Final = frozenset({"DOWN", "FAIL"})
+
+Answers = Callable[[str], bool | None]
+Hurry = Callable[[int], None]
+
+
+class Requeueing:
+    """All such jobs of one cluster; used by the reconcile loop, once a round."""
+
+    def __init__(
+        self,
+        database: Database,
+        site: Site,
+        hurry: Hurry,
+        answers: Answers | None = None,
+    ) -> None:
+        self._database, self._site = database, site
+        self._hurry = hurry
+        self._answers = answers or partial(slurmd_answers, site.scheduler)
+        self._can_run_again: dict[str, bool] = {}  # by job
+
+    def look(
+        self, watched: Sequence[Watched], live: Mapping[str, list[LiveJob]]
+    ) -> int:
+        """Do what is to be done for each job; returns how many moved."""
+        mine = [one for one in watched if self._is_mine(one)]
+        known = {one.job_id for one in mine}
+        self._can_run_again = {
+            job: can for job, can in self._can_run_again.items() if job in known
+        }
+        return sum(
+            self._look_at(one, record)
+            for one in mine
+            if self._may_run_again(one)
+            for record in live.get(one.key, ())
+        )
+
+    def _is_mine(self, one: Watched) -> bool:
+        return (
+            one.kind == ADOPTED and one.state == Sending.SENT and not one.cancel_asked
+        )
+
+    def _may_run_again(self, one: Watched) -> bool:
+        if one.job_id not in self._can_run_again:
+            with self._database.read() as session:
+                job = jobs.by_id(session, one.job_id)
+            asked = job.spec.get("recovery", {}) if job is not None else {}
+            self._can_run_again[one.job_id] = bool(asked.get("requeue"))
+        return self._can_run_again[one.job_id]
+
+    def _look_at(self, one: Watched, record: LiveJob) -> int:
+        if record.state.base is BaseState.PENDING:
+            if record.restarts and record.reason == "BeginTime":
+                self._hurry(one.slurm_job_id or record.job_id)
+            return 0
+        if record.state.base is not BaseState.RUNNING:
+            return 0
+        dead = self._dead(record)
+        return sum(self._let_go(one, record, node) for node in dead)
+
+    def _dead(self, record: LiveJob) -> list[str]:
+        """Return the job's nodes that Slurm can't reach, and we can't either."""
+        silent = {
+            node.name
+            for node in self._site.facts().nodes
+            if SILENT in node.flags and node.state not in DOWN
+        }
+        return [
+            name
+            for name in record.nodes
+            if name in silent and self._answers(name) is False
+        ]
+
+    def _let_go(self, one: Watched, record: LiveJob, node: str) -> int:
+        """Set a node down: Slurm requeues what ran there. Returns 1 if it did."""
+        why = f"hpcplat: died under job {record.address}"
+        try:
+            self._site.scheduler.set_node_state(node, "down", why)
+        except HpcplatError as error:
+            logger.info("%s can't be set down: %s", node, error)
+            return 0
+        what = f"{node} died: Slurm does not reach it, and its slurmd does not answer."
+        with self._database.write() as session:
+            recovery.died(session, one.job_id, node, what, datetime.now(UTC), "down")
+        self._hurry(record.array_job_id or record.job_id)
+        return 1
