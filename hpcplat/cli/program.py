@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from hpcplat.cli import faults
-from hpcplat.cli.main import Entry
+from hpcplat.cli.commands import Entry
 from hpcplat.errors import ExitCode
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import typer
 
-from hpcplat.cli.main import COMMANDS, DROP_INS, main, overview
+from hpcplat.cli.commands import COMMANDS, DROP_INS
+from hpcplat.cli.main import main, overview
 from hpcplat.files import write_whole
 
 HEAD = """# The command line

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import typer
 
-from hpcplat.cli.main import COMMANDS, DROP_INS
+from hpcplat.cli.commands import COMMANDS, DROP_INS
 from tests.docs.generate import DOCS, PAGES
 
 PROJECT = DOCS.parent

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from hpcplat.cli import main as program
-from hpcplat.cli.main import COMMANDS, COMPLETES, main
+from hpcplat.cli.commands import COMMANDS
+from hpcplat.cli.main import COMPLETES, main
 from hpcplat.errors import ExitCode, InvalidError
 
 
