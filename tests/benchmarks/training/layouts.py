@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
-from tests.launchers.megatron.conftest import Trainer, merged
+from tests.launchers.megatron.conftest import Trainer, Training, merged
 
 STEPS = 60
 BASE: dict[str, Any] = {
@@ -50,16 +51,23 @@ def run(train: Trainer, folder: Path) -> None:
     folder.mkdir()
     print(f"\n| layout | largest difference of the loss, {STEPS} steps | limit |")
     print("|---|---|---|")
-    plain = train(folder / "one", 1, BASE).losses
+    plain = losses(train(folder / "one", 1, BASE))
     print(f"| one process: loss {plain[0]:.4f} to {plain[-1]:.4f} | | |")
     for number, (name, world, changes) in enumerate(LAYOUTS):
-        found = train(folder / str(number), world, merged(BASE, changes)).losses
+        found = losses(train(folder / str(number), world, merged(BASE, changes)))
         print(f"| {name} | {difference(plain, found):.1e} | 1e-05 |", flush=True)
     half = merged(BASE, BF16)
-    plain = train(folder / "half", 1, half).losses
+    plain = losses(train(folder / "half", 1, half))
     for name, world, changes in (LAYOUTS[0], LAYOUTS[4]):
-        found = train(folder / f"half {name}", world, merged(half, changes)).losses
+        found = losses(train(folder / f"half {name}", world, merged(half, changes)))
         print(f"| bf16: {name} | {difference(plain, found):.1e} | 2e-03 |", flush=True)
+
+
+def losses(run: Training) -> list[float]:
+    """Return a run's losses by step; ends the program if it failed."""
+    if not run.ok:
+        sys.exit(run.log()[-3000:])
+    return run.losses
 
 
 def difference(one: list[float], other: list[float]) -> float:

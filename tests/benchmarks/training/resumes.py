@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from random import Random
 
@@ -31,7 +32,10 @@ def run(train: Trainer, folder: Path) -> None:
     print("|---|---|---|---|")
     for name, changes in KINDS.items():
         keep = merged(changes, {"checkpoint": {"every": 1, "keep_last": 100}})
-        first = train(folder / name, 2, keep).entries
+        run = train(folder / name, 2, keep)
+        if not run.ok:  # nothing can be said of resuming
+            sys.exit(run.log()[-3000:])
+        first = run.entries
         repeated = alarms = 0
         for _ in range(RESUMES // len(KINDS)):
             step = random.randint(1, STEPS - 1)
