@@ -66,7 +66,7 @@ def stage(
             size = sum(entry.size for entry in manifest.content.files.values())
             with _locked(local / ".lock"):
                 evict(local, limits, room_for=size)
-                _check_room(local, size)
+                _check_room(local, size, limits)
             with disk_of(local):
                 copy_version(version, target, manifest, threads, progress)
         (local / f"{USED}{manifest.digest}").touch()
@@ -150,13 +150,14 @@ def _sweep(local: Path, digest: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _check_room(local: Path, size: int) -> None:
-    free = shutil.disk_usage(local).free - _RESERVE
+def _check_room(local: Path, size: int, limits: Limits) -> None:
+    kept = sum(one.size for one in _staged(local))
+    free = min(shutil.disk_usage(local).free - _RESERVE, limits.size - kept)
     if size > free:
         raise UnavailableError(
             f"{local} has room for {max(free, 0) / 2**30:.1f} GiB, but the version "
             f"takes {size / 2**30:.1f} GiB.",
-            "Read it where it is, or free some space there.",
+            "Read it where it is, free some space there, or allow more.",
         )
 
 

@@ -272,6 +272,12 @@ class TestStaging:
         with pytest.raises(UnavailableError, match=r"has room for 0\.0 GiB"):
             staging.stage(folder, local, AMPLE, 2, lambda a, b: None)
 
+    def test_what_is_larger_than_all_that_is_allowed_is_refused(
+        self, folder: Path, local: Path
+    ) -> None:
+        with pytest.raises(UnavailableError, match="or allow more"):
+            staging.stage(folder, local, Limits(1000, 1e9), 2, lambda a, b: None)
+
     def test_old_ones_and_the_oldest_go_but_none_that_is_read(
         self, ingest_text: Ingest, corpus: Path, local: Path
     ) -> None:
