@@ -47,13 +47,15 @@ class Failure:
 class Ledger:
     """All of a job's time so far, in seconds.
 
-    ``startup`` is what passed before the very first step.
+    ``startup`` is what passed before the very first step, ``copies`` what rank 0's steps
+    waited for copies in memory, as far as was told.
     """
 
     total: float = 0.0
     startup: float = 0.0
     failures: tuple[Failure, ...] = ()
     step: int = 0
+    copies: float = 0.0
 
     @property
     def productive(self) -> float:
@@ -77,6 +79,7 @@ class Ledger:
             "startup_seconds": round(self.startup, 3),
             "productive_seconds": round(self.productive, 3),
             "effective_training_time_ratio": round(self.ratio, 4),
+            "memory_copy_seconds": round(self.copies, 3),
             "lost_steps": self.lost_steps,
             "step": self.step,
             "failures": [
@@ -109,6 +112,8 @@ class _Book:
     first_step: float | None = None
     end: float | None = None
     step: int = 0
+    copied: float = 0.0  # by ranks that are gone
+    copying: float = 0.0  # by those that run
     trouble: _Trouble | None = None
     failures: list[Failure] = field(default_factory=list)
 
@@ -122,10 +127,12 @@ def ledger(events: Iterable[RunEvent], now: float | None = None) -> Ledger:
     if book.first is None or end is None:
         return Ledger()
     startup = (end if book.first_step is None else book.first_step) - book.first
-    return Ledger(end - book.first, startup, tuple(book.failures), book.step)
+    copies = book.copied + book.copying
+    return Ledger(end - book.first, startup, tuple(book.failures), book.step, copies)
 
 
 def _enter(book: _Book, event: RunEvent) -> None:
+    _copying(book, event)
     if event.kind == EventKind.ATTEMPT_STARTED:
         _attempt_started(book, event)
     elif event.kind == EventKind.RECOVERING:
@@ -141,6 +148,14 @@ def _enter(book: _Book, event: RunEvent) -> None:
     elif event.kind in FINISHED:
         book.end = event.time
         book.step = max(book.step, int(event.details.get("step", 0)))
+
+
+def _copying(book: _Book, event: RunEvent) -> None:
+    """Add up what copies cost: each start of the ranks counts from nothing."""
+    if event.kind == EventKind.RANKS_STARTED:
+        book.copied, book.copying = book.copied + book.copying, 0.0
+    elif "copy_seconds" in event.details:
+        book.copying = float(event.details["copy_seconds"])
 
 
 def _attempt_started(book: _Book, event: RunEvent) -> None:

@@ -65,6 +65,7 @@ class Loop:
     returns: int = 0
     save_failed: bool = False
     own: float = 0.0  # seconds in steps without waits for others
+    copied: float = 0.0  # seconds that steps waited for copies in memory
     metrics: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -221,6 +222,7 @@ class Loop:
                 f"{outcome.stall * 1e3:.0f} ms.",
                 step=outcome.step,
                 path=str(outcome.path),
+                copy_seconds=self.copied,
             )
 
     def _bad_step(self, result: StepResult) -> None:
@@ -296,6 +298,7 @@ class Loop:
         shards = state_shards(self.live) + rng_shards(self.live.place)
         meta = {"samples": self.samples, "extras": extras(self.live)}
         seconds = self.copies.take(self.step, meta, shards)
+        self.copied += seconds
         self.telemetry.metrics(self.step, memory_copy_seconds=seconds)
 
     def _tell_rejected(self, one: Rejected) -> None:
@@ -324,13 +327,17 @@ class Loop:
             f"Stopped after step {self.step} as asked"
             + (f" by {self.asked.by}." if self.asked.by else "."),
             step=self.step,
+            copy_seconds=self.copied,
         )
         return RankExit.STOPPED_EARLY
 
     def _finish(self) -> int:
         self._save_last()
         self.telemetry.event(
-            "training-finished", f"Finished {self.step} steps.", step=self.step
+            "training-finished",
+            f"Finished {self.step} steps.",
+            step=self.step,
+            copy_seconds=self.copied,
         )
         return 0
 

@@ -179,8 +179,8 @@ def _space(live: Live, checkpointer: Checkpointer) -> Space:
     total = torch.tensor([float(own)], dtype=torch.float64, device=live.device)
     dist.all_reduce(total)
     space = Space(checkpointer.folder, int(total.item()))
-    problem = from_first("" if has_begun(space.folder) else space.problem())
-    if problem:
+    problem = space.known_problem()
+    if problem and not from_first(has_begun(space.folder)):
         raise InvalidError(problem, "Make room, or set checkpoint.folder.")
     return space
 

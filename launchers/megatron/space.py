@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcplat.checkpoints.folder import free_bytes
-from hpcplat.checkpoints.together import from_first
+from hpcplat.checkpoints.together import from_first, rank_and_world
 
 PAUSE: Final = 1.0  # seconds between two looks
 
@@ -43,6 +43,11 @@ class Space:
             return f"{self.folder} can't be written: {error.strerror}."
         return ""
 
+    def known_problem(self) -> str:
+        """Return what rank 0 finds; a collective."""
+        rank, _ = rank_and_world()
+        return str(from_first(self.problem() if rank == 0 else ""))
+
     def wait(
         self, tell: Callable[[str, str], None], is_stopped: Callable[[], bool]
     ) -> float:
@@ -51,13 +56,13 @@ class Space:
         Rank 0 looks. Returns the seconds that it took; says so before and after.
         """
         begun = time.monotonic()
-        problem = str(from_first(self.problem()))
+        problem = self.known_problem()
         if not problem:
             return 0.0
         tell("paused", f"{problem} The training waits for room.")
         while problem and not from_first(is_stopped()):
             time.sleep(PAUSE)
-            problem = str(from_first(self.problem()))
+            problem = self.known_problem()
         seconds = time.monotonic() - begun
         tell("goes-on", f"After {seconds:.0f} s: {problem or 'there is room again.'}")
         return seconds

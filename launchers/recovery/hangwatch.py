@@ -47,7 +47,9 @@ class HangWatch:
         if watch.stalled(time.monotonic()):
             self._looking, self._stacks = generation, {}
             self._roster.send_all(Look(generation.number))
-            self._loop.later(LOOK_SECONDS, partial(self._name, generation, watch))
+            # A stopped process says nothing, and there is no doubt who it is.
+            wait = 0.0 if watch.stopped() else LOOK_SECONDS
+            self._loop.later(wait, partial(self._name, generation, watch))
 
     def take(self, found: Stacks) -> None:
         """Take note of where ranks stand."""

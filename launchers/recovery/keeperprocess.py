@@ -66,9 +66,7 @@ class KeeperProcess:
     def close(self) -> None:
         """End it."""
         self._starts = MOST_STARTS
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+        self._bury()
         self._gone()
         self._ranks.close()
         self._keepers.close()
@@ -105,9 +103,16 @@ class KeeperProcess:
     def _replace(self) -> None:
         """Answer for the one that died, and start another."""
         self._gone()
+        self._bury()
         self._answer_for_the_dead()
         if self._starts < MOST_STARTS:
             self._begin()
+
+    def _bury(self) -> None:
+        """See that it is dead: it may only have let go of its socket."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
     def _gone(self) -> None:
         if self._wire is not None:

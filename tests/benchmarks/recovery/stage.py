@@ -105,7 +105,14 @@ class Stage:
         return [member.process for member in every if member.node == node]
 
     def recover(self) -> None:
-        """Bring every node back, and wait until all are idle."""
+        """Bring every node back, and wait until all are idle.
+
+        Slurm lets go of the dead at once when it is told that they are.
+        """
+        for node in self.cluster.spec.nodes:
+            if not any(p.name() == "slurmd" for p in self.processes(node.name)):
+                words = ("update", f"nodename={node.name}", "state=down", "reason=x")
+                self.cluster.run("scontrol", *words)
         for node in self.cluster.spec.nodes:
             self.cluster.revive_node(node.name)
         wanted = len(self.cluster.spec.nodes)

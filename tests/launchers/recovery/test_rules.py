@@ -298,6 +298,21 @@ def test_a_new_attempt_is_a_failure_from_the_last_sign_of_life() -> None:
     assert found.total == 200
 
 
+def test_what_copies_cost_is_added_up_over_starts() -> None:
+    found = ledger(
+        [
+            event("attempt-started", 0),
+            event("ranks-started", 5),
+            event("stepping", 10, step=1, at=10),
+            event("checkpoint-saved", 20, step=10, copy_seconds=0.5),
+            event("checkpoint-saved", 30, step=20, copy_seconds=1.0),
+            event("ranks-started", 35),
+            event("training-finished", 60, step=50, copy_seconds=0.25),
+        ]
+    )
+    assert found.as_record()["memory_copy_seconds"] == 1.25
+
+
 def test_a_job_that_never_made_a_step_was_never_productive() -> None:
     found = ledger([event("attempt-started", 0)], now=60)
     assert (found.productive, found.ratio) == (0, 0)
