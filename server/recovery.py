@@ -52,6 +52,7 @@ TOLD: Final = frozenset(
         "rolled-back",
         "paused",
         "goes-on",
+        "memory-copies-off",
     }
 )
 
