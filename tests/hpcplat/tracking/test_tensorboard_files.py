@@ -16,11 +16,12 @@ from hpcplat.tracking.tensorboard_files import TensorBoardFollower
 from hpcplat.tracking.tensorboard_search import EventFile, EventFileSearch
 from hpcplat.tracking.tfevents import NoEventFileError, TensorBoardValue, read_events
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import sys, numpy
 from torch.utils.tensorboard import SummaryWriter
 
-pytestmark = pytest.mark.slow
 writer = SummaryWriter(sys.argv[1])
 for step in range(50):
     writer.add_scalar("loss/train", 1 / (step + 1), step)
