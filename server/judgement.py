@@ -382,6 +382,9 @@ def _starts(sight: Sight) -> tuple[Start, ...]:
         key = task_of(live), live.started
         if key not in found or found[key].ended_at is None:
             found[key] = _live_start(live, live.started)
+        elif len(live.nodes) > len(found[key].nodes):
+            # For a moment accounting tells of the batch host alone.
+            found[key] = replace(found[key], nodes=live.nodes)
     return tuple(sorted(found.values(), key=lambda s: (s.task, s.started_at)))
 
 

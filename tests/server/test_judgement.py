@@ -221,6 +221,15 @@ def test_each_start_is_an_attempt() -> None:
     assert verdict.starts[1].ended_at is None
 
 
+def test_of_a_job_that_just_ended_the_whole_list_of_nodes_is_told() -> None:
+    """For a moment accounting has the batch host alone (seen on 22.05)."""
+    short = past(BaseState.COMPLETED, nodes=("n1",))
+    ended = live(BaseState.COMPLETED, ends=NOW - timedelta(minutes=5))
+    (start,) = judge(sight(ended, past=(short,)), PATIENCE).starts
+    assert start.nodes == ("n1", "n2")
+    assert start.exit_code == 0
+
+
 def test_an_attempt_that_was_requeued_says_so() -> None:
     requeued = past(
         BaseState.CANCELLED,
