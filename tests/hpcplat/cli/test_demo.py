@@ -31,9 +31,11 @@ def command(folder: Path, *words: str) -> list[str]:
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(folder, *words), capture_output=True, text=True, check=True
+    done = subprocess.run(
+        command(folder, *words), capture_output=True, text=True, check=False
     )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
 
 
 def test_ranks_on_two_nodes_each_with_its_gpu(folder: Path) -> None:
