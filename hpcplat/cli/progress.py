@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hpcplat.tracking.layout import MAIN, MetricsFile, metrics_files
-from hpcplat.tracking.reader import newest_before, read_chunk
+from hpcplat.tracking.reader import newest, newest_before, read_chunk
 from hpcplat.tracking.record import Numbers
 
 LOSSES: Final = ("loss", "train/loss", "lm loss")
@@ -41,11 +40,11 @@ def progress_of(folder: Path, steps: int | None) -> Progress | None:
     from here tells nothing.
     """
     try:
-        newest = _newest(folder)
-        last = newest_before(newest.path, math.inf) if newest else None
-        if newest is None or last is None:
+        file = _newest(folder)
+        last = newest(file.path) if file else None
+        if file is None or last is None:
             return None
-        earlier = newest_before(newest.path, last.time - WINDOW)
+        left = None if steps is None else _left(last, steps, file.path)
     except OSError:
         return None
     return Progress(
@@ -53,7 +52,7 @@ def progress_of(folder: Path, steps: int | None) -> Progress | None:
         steps=steps,
         loss=_value(last, LOSSES),
         tokens_per_second=_value(last, SPEEDS),
-        left=_left(last, earlier, steps, newest.path),
+        left=left,
     )
 
 
@@ -72,11 +71,10 @@ def _value(numbers: Numbers, names: tuple[str, ...]) -> float | None:
     return next((numbers.values[n] for n in names if n in numbers.values), None)
 
 
-def _left(
-    last: Numbers, earlier: Numbers | None, steps: int | None, path: Path
-) -> timedelta | None:
-    start = earlier or _first(path)
-    if steps is None or start is None or last.step <= start.step:
+def _left(last: Numbers, steps: int, path: Path) -> timedelta | None:
+    """Return how long the rest takes, by the pace of the last minute."""
+    start = newest_before(path, last.time - WINDOW) or _first(path)
+    if start is None or last.step <= start.step:
         return None
     pace = (last.time - start.time) / (last.step - start.step)
     return timedelta(seconds=max(0, steps - last.step) * pace)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -26,6 +27,8 @@ from hpcplat.tracking.reproduction import obstacles, spec_to_repeat
 app = typer.Typer(help="What made each run, what differs, how to have it again.")
 
 Run = Annotated[str, typer.Argument(help="A job's id or name, or its run folder.")]
+
+READERS: Final = 8
 
 COLUMNS: Final = (
     Column("ID", lambda row: row["short"] if is_terminal() else row["id"]),
@@ -53,11 +56,20 @@ def list_runs(
     """List runs, newest first, with how far each came."""
     with service() as client:
         jobs = client.jobs(limit=limit, **({"name": name} if name else {}))
-    rows = [_with_progress(job) for job in jobs]
+    rows = with_progress(jobs)
     if as_json:
         print_json(rows)
     elif rows:
         print(shown(with_short_ids(rows), COLUMNS))
+
+
+def with_progress(jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the jobs with how far each came, as their run folders tell.
+
+    On a shared file system each folder is a wait of its own: many at once.
+    """
+    with ThreadPoolExecutor(READERS) as pool:
+        return list(pool.map(_with_progress, jobs))
 
 
 def _with_progress(job: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,6 +73,24 @@ def read_run(run: Path) -> Iterator[Entry]:
             yield Entry(file, record)
 
 
+def newest(path: Path) -> Numbers | None:
+    """Return the last numbers of a file; reads it from its end, and decodes few lines."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        size = BLOCK
+        while True:
+            begin = max(end - size, 0)
+            file.seek(begin)
+            # A line that is cut at the block's begin, or not whole yet, is no record.
+            for line in reversed(file.read(end - begin).splitlines()):
+                record = decode(line)
+                if isinstance(record, Numbers):
+                    return record
+            if begin == 0:
+                return None
+            size *= 4
+
+
 def newest_before(path: Path, time: float) -> Numbers | None:
     """Return the last numbers of a file that were logged by ``time`` (Unix, seconds).
 

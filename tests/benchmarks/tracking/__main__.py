@@ -1,17 +1,20 @@
-"""Tracking beside Aim's own: `python -m tests.benchmarks.tracking` prints a table.
+"""Tracking beside Aim's own: `python -m tests.benchmarks.tracking [PART …]` prints a table.
 
+Parts: log, collect, see, many, list; without one all of them.
 What is compared runs in turns in one process, so that both see the same machine.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,21 +22,32 @@ from typing import Any, NamedTuple
 import aim
 import httpx
 import psutil
+from sqlmodel import select
 
-from hpcplat.cli.progress import progress_of
+from hpcplat.cli.runs import with_progress
+from hpcplat.client import Client
+from hpcplat.embedding import EmbeddedTransport
 from hpcplat.tracking import MetricsWriter
 from hpcplat.tracking.aimlink import aim_run_hash
 from hpcplat.tracking.layout import attempt_folder
 from hpcplat.tracking.record import Numbers, encode
 from server.aimui.process import AimUi, end_group
+from server.app import create_app
 from server.collector.catalogue import TrackedRun
 from server.collector.collector import Collector
+from server.database import Database
+from server.queries import jobs
+from server.queries.jobs import NewJob
+from server.service import Service
+from server.tables import Job
+from tests.server.fakes import FakeSlurm
 
 NAMES = ("loss", "lr", "grad_norm", "tokens_per_second", "step_seconds")
 ROUNDS = 7
 STEPS = 400
 RUNS = 1000
 POINTS = 200_000
+SPEC = {"name": "x", "resources": {"nodes": 1, "time": "1h"}, "command": ["true"]}
 
 
 class Row(NamedTuple):
@@ -49,20 +63,25 @@ def main() -> None:
     """Measure in a folder of its own, and print the table."""
     folder = Path(tempfile.mkdtemp(prefix="hpcplat-bench-"))
     try:
-        for row in measured(folder):
+        for row in measured(folder, sys.argv[1:]):
             print(f"| {' | '.join(row)} |", flush=True)
     finally:
         shutil.rmtree(folder)
 
 
-def measured(folder: Path) -> Iterator[Row]:
-    """Yield the rows, headings first."""
+def measured(folder: Path, parts: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of the parts (none: of all), headings first."""
     yield Row("what", "hpcplat", "beside it", "asked for")
     yield Row("---", "---:", "---:", "---")
-    yield from logging(folder / "log")
-    yield from collecting(folder / "collect")
-    yield from seeing(folder / "see")
-    yield from many_runs(folder / "many")
+    every = {
+        "log": logging,
+        "collect": collecting,
+        "see": seeing,
+        "many": many_runs,
+        "list": listing,
+    }
+    for part in parts or every:
+        yield from every[part](folder / part)
 
 
 def logging(folder: Path) -> Iterator[Row]:
@@ -227,16 +246,50 @@ def many_runs(folder: Path) -> Iterator[Row]:
         "",
         "bounded",
     )
-    begin = time.perf_counter()
-    found = [progress_of(path, None) for path in runs.iterdir()]
-    seconds = time.perf_counter() - begin
-    assert all(found)
+
+
+def listing(folder: Path) -> Iterator[Row]:
+    """Time of a list of a thousand runs through the API, with how far each came."""
+    runs = [folder / "runs" / f"run-{number:04}" for number in range(RUNS)]
+    for run in runs:
+        fill(run, 40)
+    database = Database(f"sqlite:///{folder}/hpcplat.db")
+    database.migrate()
+    service = Service(database, FakeSlurm(), runs=str(folder))
+    transport = EmbeddedTransport(create_app(service, threads=False), os.geteuid())
+    with Client(httpx.Client(base_url="http://t", transport=transport)) as client:
+        client.submit(SPEC)
+        with database.write() as session:
+            like = session.exec(select(Job)).one()
+            jobs.create(session, [_job(like, run) for run in runs], datetime.now(UTC))
+        times: list[tuple[float, float]] = [_listed(client) for _ in range(ROUNDS)]
+    whole, api = (statistics.median(each) for each in zip(*times, strict=True))
     yield Row(
-        f"step and loss of {RUNS:,} runs, from their folders",
-        f"{seconds:.2f} s",
-        "",
+        f"{len(runs):,} runs listed through the API, with step and loss",
+        f"{whole:.2f} s",
+        f"of it the API's answer: {api:.2f} s",
         "<= 1 s",
     )
+
+
+def _job(like: Job, run: Path) -> NewJob:
+    """Return a job as another one, with a run folder of its own."""
+    own = {"id": f"1m8{run.name[-4:]:0>13}", "name": run.name, "folder": str(run)}
+    known: dict[str, Any] = {
+        f.name: getattr(like, f.name, None) for f in fields(NewJob)
+    }
+    return NewJob(**{**known, **own, "offsets": (), "idempotency_key": None})
+
+
+def _listed(client: Client) -> tuple[float, float]:
+    """List all as `hpcplat runs ls` does; return the seconds, and those of the API."""
+    begin = time.perf_counter()
+    found = client.jobs(limit=RUNS)
+    answered = time.perf_counter()
+    rows = with_progress(found)
+    assert len(found) == RUNS
+    assert sum(row["step"] is not None for row in rows) == RUNS
+    return time.perf_counter() - begin, answered - begin
 
 
 def fill(run: Path, steps: int) -> None:

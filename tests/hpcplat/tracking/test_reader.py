@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpcplat.tracking import reader
-from hpcplat.tracking.reader import newest_before, read_all, read_chunk
+from hpcplat.tracking.reader import newest, newest_before, read_all, read_chunk
 from hpcplat.tracking.record import (
     Histogram,
     Lost,
@@ -150,3 +150,7 @@ def test_the_newest_before_a_time_is_found_by_halving(
     path.write_bytes(path.read_bytes() + b"".join(map(encode, logged)))
     before = [record for record in logged if record.time <= wanted]
     assert newest_before(path, wanted) == (before[-1] if before else None)
+    assert newest(path) == (logged[-1] if logged else None)
+    with path.open("ab") as file:
+        file.write(b"not whole yet")
+    assert newest(path) == (logged[-1] if logged else None)
