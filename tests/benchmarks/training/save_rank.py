@@ -19,7 +19,7 @@ from hpcplat.checkpoints.manifest import Origin
 from hpcplat.checkpoints.shard import whole
 from hpcplat.checkpoints.writing import Facts
 
-ROUNDS, TENSORS, SIZE = 5, 24, (2048, 1536)
+ROUNDS, TENSORS, SIZE = 9, 24, (2048, 1536)
 Times = tuple[float, float]  # seconds: the step waits; all of it
 
 
@@ -83,6 +83,13 @@ def main(folder: Path) -> None:
                 times[name].append(taken)
     found: dict[str, object] = {
         name: [statistics.median(column) for column in zip(*taken, strict=True)]
+        for name, taken in times.items()
+    }
+    copies = [stall for stall, _ in times["memcpy"]]
+    found["ratios"] = {
+        name: statistics.median(
+            one / copy for (one, _), copy in zip(taken, copies, strict=True)
+        )
         for name, taken in times.items()
     }
     found["megabytes"] = sum(t.numel() * 4 for t in ways.state.values()) / 1e6
