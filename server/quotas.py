@@ -225,7 +225,10 @@ def _of_lines(book: Book, asked: Asked) -> Iterator[Limit]:
             else f"account {line.account}"
         )
         usage = book.by_line.get((line.account, line.user), Usage())
-        yield from _group(line.limits, owner, usage, asked, book.enforced)
+        yield from _group(line.limits, owner, usage, asked)
+        share = book.shares.get((line.account, line.user))
+        spent = share.used_minutes if share is not None else {}
+        yield from _minutes(line.limits, owner, spent, asked, book.enforced)
         own = book.by_line.get((asked.account, asked.user), Usage())
         for name in ("MaxTRES", "MaxWall", "MaxJobs", "MaxSubmit"):
             if name in line.limits and name not in set_already:
@@ -239,7 +242,9 @@ def _of_qos(book: Book, asked: Asked) -> Iterator[Limit]:
         owner = f"QOS {name}"
         everyone = book.by_qos.get((name, ""), Usage())
         own = book.by_qos.get((name, asked.user), Usage())
-        yield from _group(qos.limits, owner, everyone, asked, book.enforced)
+        yield from _group(qos.limits, owner, everyone, asked)
+        if asked.time is not None:  # what is spent of a QOS's minutes nobody tells
+            yield from _minutes(qos.limits, owner, {}, asked, book.enforced)
         for limit in ("MaxTRES", "MaxWall"):
             if limit in qos.limits:
                 yield from _single(limit, qos.limits[limit], owner, own, asked)
@@ -270,7 +275,6 @@ def _group(
     owner: str,
     usage: Usage,
     asked: Asked,
-    enforced: frozenset[str],
 ) -> Iterator[Limit]:
     if "GrpTRES" in limits:
         yield from _counts("GrpTRES", limits["GrpTRES"], owner, usage.tres, asked)
@@ -280,12 +284,28 @@ def _group(
     ):
         if name in limits:
             yield Limit(owner, name, "jobs", int(limits[name]), used, asked.jobs)
-    # Without "safe", Slurm starts a job whose end would be over the minutes.
-    if "GrpTRESMins" in limits and "safe" in enforced and asked.time is not None:
+
+
+def _minutes(
+    limits: Mapping[str, str],
+    owner: str,
+    spent: Mapping[str, int],
+    asked: Asked,
+    enforced: frozenset[str],
+) -> Iterator[Limit]:
+    """Yield the limits on minutes of a resource in the site's period of decay.
+
+    Without "safe", Slurm starts a job whose end would be over them: only what is spent
+    already counts.
+    """
+    minutes = 1
+    if "safe" in enforced and asked.time is not None:
         minutes = ceil(asked.time.total_seconds() / 60)
-        for name, allowed in parse_tres(limits["GrpTRESMins"]).items():
-            wanted = asked.tres.get(name, 0) * minutes
-            yield Limit(owner, "GrpTRESMins", f"{name} minutes", allowed, 0, wanted)
+    for name, allowed in parse_tres(limits.get("GrpTRESMins", "")).items():
+        wanted = asked.tres.get(name, 0) * minutes
+        wanted = min(wanted, 1) if "safe" not in enforced else wanted
+        used = spent.get(name, 0)
+        yield Limit(owner, "GrpTRESMins", f"{name} minutes", allowed, used, wanted)
 
 
 def _single(

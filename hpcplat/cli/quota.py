@@ -14,12 +14,13 @@ from hpcplat.errors import InvalidError
 app = typer.Typer(help="What you may have, and what is used of it.")
 
 WIDTH: Final = 20  # characters of a bar
+MINUTES: Final = "gres/gpu minutes"
 
 LIMITS: Final = (
-    Column("LIMIT", lambda row: f"{row['name']} {row['what']}"),
+    Column("LIMIT", lambda row: f"{row['name']} {_what(row)}"),
     Column("OF", lambda row: row["owner"], shrinks=True),
     Column("USED", lambda row: bar(row["used"], row["allowed"])),
-    Column("", lambda row: f"{row['used']}/{row['allowed']}", right=True),
+    Column("", lambda row: _fraction_of(row), right=True),
 )
 USERS: Final = (
     Column("USER", lambda row: row["user"]),
@@ -58,7 +59,8 @@ def set_quota(
         typer.Argument(
             metavar="NAME=VALUE…",
             help="gpus, gpus:TYPE, gpu_hours, nodes, running_jobs, submitted_jobs,"
-            " longest_time, share. What is not named has no limit.",
+            " longest_time, share. What is not named has no limit. qos=A,B: those that"
+            " jobs may choose, the first by default; left as it is if not named.",
         ),
     ],
     *,
@@ -76,6 +78,17 @@ def bar(used: int, allowed: int) -> str:
     """Return a bar of fixed width; full at the limit and above it."""
     filled = WIDTH if not allowed else min(round(WIDTH * used / allowed), WIDTH)
     return "█" * filled + "░" * (WIDTH - filled)
+
+
+def _what(row: Mapping[str, Any]) -> str:
+    return "GPU-hours" if row["what"] == MINUTES else str(row["what"])
+
+
+def _fraction_of(row: Mapping[str, Any]) -> str:
+    """Return what is used of what is allowed; Slurm's GPU-minutes as hours."""
+    if row["what"] == MINUTES:
+        return f"{row['used'] / 60:.1f}/{row['allowed'] / 60:g}"
+    return f"{row['used']}/{row['allowed']}"
 
 
 def _drawn(standing: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`hpcplat usage`: GPU-hours by workspace and member, from accounting."""
+"""`hpcplat usage`: GPU-hours by workspace, member and project, from accounting."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from hpcplat.cli.tables import Column, shown
 
 app = typer.Typer()
 
-FIELDS: Final = ("workspace", "user", "jobs", "gpu_hours", "cpu_hours", "price")
+FIELDS: Final = (
+    *("workspace", "user", "project", "jobs"),
+    *("gpu_hours_asked", "gpu_hours", "cpu_hours", "price"),
+)
 USAGE: Final = (
     Column("WORKSPACE", lambda row: row["workspace"]),
     Column("USER", lambda row: row["user"]),
+    Column("PROJECT", lambda row: row["project"], rank=1),
     Column("JOBS", lambda row: str(row["jobs"]), right=True),
+    Column("ASKED", lambda row: f"{row['gpu_hours_asked']:.2f}", right=True, rank=2),
     Column("GPU-HOURS", lambda row: f"{row['gpu_hours']:.2f}", right=True),
     Column("CPU-HOURS", lambda row: f"{row['cpu_hours']:.2f}", right=True, rank=1),
     Column("PRICE", lambda row: "" if row["price"] is None else f"{row['price']:.2f}"),

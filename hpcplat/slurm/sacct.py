@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from hpcplat.slurm.answers import (
@@ -42,6 +42,9 @@ COLUMNS: Final = (
     "Cluster",
     "Comment",
     "JobName",
+    "ReqTRES",
+    "TimelimitRaw",
+    "WCKey",
 )
 
 # Without states and an end in the future, sacct leaves out the jobs that never
@@ -117,6 +120,9 @@ def _job(row: list[str]) -> PastJob:
         ended=ended,
         allocated=parse_tres(field["AllocTRES"]),
         cluster=field["Cluster"],
+        requested=parse_tres(field["ReqTRES"]),
+        time_limit=_limit(field["TimelimitRaw"]),
+        wckey=field["WCKey"].lstrip("*"),  # the star: it is the user's default
     )
 
 
@@ -129,6 +135,11 @@ def _step(row: list[str]) -> PastStep:
         exit_code=code,
         exit_signal=signal,
     )
+
+
+def _limit(field: str) -> timedelta | None:
+    """Return the time limit; None for UNLIMITED, and for the partition's."""
+    return timedelta(minutes=int(field)) if field.isdecimal() else None
 
 
 def _exit(field: str) -> tuple[int, int]:

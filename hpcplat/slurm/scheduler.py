@@ -88,7 +88,8 @@ class PastJob:
     An attempt that ``scontrol requeue`` ended has the state CANCELLED+REQUEUED. A job
     that lost a node and went on has a record for each size: RESIZING, with an end,
     then the next, all with one ``submitted``.
-    ``allocated`` maps TRES names to counts, memory in MiB (``gres/gpu:h100``: 4).
+    ``allocated`` maps TRES names to counts, memory in MiB (``gres/gpu:h100``: 4), and
+    so does ``requested``. ``wckey``: the project, where a site has its people name one.
     The database may hold the name without its non-ASCII letters, and the comment
     only after the end, and only where AccountingStoreFlags has job_comment.
     """
@@ -112,6 +113,9 @@ class PastJob:
     allocated: Mapping[str, int] = field(default_factory=dict)
     steps: tuple[PastStep, ...] = ()
     cluster: str = ""
+    requested: Mapping[str, int] = field(default_factory=dict)
+    time_limit: timedelta | None = None
+    wckey: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +208,8 @@ class Share:
 
     ``raw_shares`` is None where the line shares with its parent; ``fair_share`` is
     between 0 and 1, None on an account's own line; ``level_fs`` may be infinite.
+    ``used_minutes``: of each TRES, as the site's decay leaves them: what GrpTRESMins is
+    held against.
     """
 
     cluster: str
@@ -215,6 +221,7 @@ class Share:
     effective_usage: float | None
     fair_share: float | None
     level_fs: float | None
+    used_minutes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Final
 
 from hpcplat.slurm.answers import UnreadableError, clip, parse_count, read
 from hpcplat.slurm.scheduler import Share
+from hpcplat.slurm.tres import parse_tres
 
 COLUMNS: Final = (
     "Cluster",
@@ -17,6 +18,7 @@ COLUMNS: Final = (
     "EffectvUsage",
     "FairShare",
     "LevelFS",
+    "GrpTRESRaw",
 )
 
 
@@ -51,6 +53,7 @@ def _share(row: list[str]) -> Share:
         effective_usage=_fraction(field["EffectvUsage"]),
         fair_share=_fraction(field["FairShare"]),
         level_fs=_fraction(field["LevelFS"]),
+        used_minutes=parse_tres(field["GrpTRESRaw"]),
     )
 
 

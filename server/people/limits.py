@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -22,7 +22,9 @@ NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "submitted_jobs": ("GrpSubmit", "MaxSubmit"),
     "longest_time": ("MaxWall", "MaxWall"),
     "share": ("Fairshare", "Fairshare"),
+    "qos": ("QOS", "QOS"),
 }
+_QOS: Final = re.compile(r"[a-z0-9_.\-]{1,40}(,[a-z0-9_.\-]{1,40}){0,19}", re.ASCII)
 _TYPED: Final = re.compile(r"gpus:(?P<type>[a-z0-9_.\-]{1,40})", re.ASCII)
 _MOST: Final = 10**9
 DEFAULT_SHARE: Final = "1"
@@ -77,8 +79,10 @@ def in_ours(limits: Mapping[str, str], *, of_member: bool) -> dict[str, str]:
         name = (
             f"gpus:{key[len(prefix) :]}" if key.startswith(prefix) else words.get(key)
         )
-        if name is None or (name == "share" and value == DEFAULT_SHARE):
+        # Which QOS a line has of its own, and which from above, Slurm does not tell.
+        if name in (None, "qos") or (name == "share" and value == DEFAULT_SHARE):
             continue
+        assert name is not None
         if name == "gpu_hours":
             found[name] = str(int(value) // 60)
         elif name == "longest_time":
@@ -92,9 +96,15 @@ def above(limits: Mapping[str, str], parent: Mapping[str, str]) -> str:
     """Return the first limit that is above the parent's; the empty text if none is."""
     for name, value in checked(limits).items():
         ceiling = parent.get(name)
-        if name != "share" and ceiling is not None and _size(value) > _size(ceiling):
+        if name != "share" and ceiling is not None and _is_more(name, value, ceiling):
             return name
     return ""
+
+
+def _is_more(name: str, value: str, ceiling: str) -> bool:
+    if name == "qos":
+        return not set(value.split(",")) <= set(ceiling.split(","))
+    return _size(value) > _size(ceiling)
 
 
 def differences(
@@ -147,7 +157,8 @@ def _limit_differences(
 ) -> list[Difference]:
     ours = dict(each.limits or {})
     slurms = {} if line is None else _comparable(line, of_member=bool(each.user))
-    found = []
+    qos = ours.pop("QOS", "")
+    found = list(_qos_difference(each, line, cluster, qos)) if qos else []
     for key in sorted(ours.keys() | slurms.keys()):
         mine, theirs = ours.get(key, ""), slurms.get(key, "")
         if mine == theirs:
@@ -162,6 +173,25 @@ def _limit_differences(
     return found
 
 
+def _qos_difference(
+    each: Wanted, line: Association | None, cluster: str, qos: str
+) -> Iterator[Difference]:
+    """Yield the difference in the QOS that jobs may choose, where we name any.
+
+    The first is the default: Slurm refuses a job whose default is not in the list.
+    """
+    named = qos.split(",")
+    there = line.qos if line is not None else ()
+    if set(there) == set(named):
+        return
+    values = {"QOS": qos, "DefaultQOS": named[0]}
+    argv = writes.argv_set(each.account, each.user, cluster, values)
+    owner = f"{each.user} in {each.account}" if each.user else each.account
+    yield Difference(
+        f"QOS of {owner}", each.account, each.user, qos, ",".join(there), tuple(argv)
+    )
+
+
 def _comparable(line: Association, *, of_member: bool) -> dict[str, str]:
     """Return what of a line we have words for, spelled as ours are."""
     ours = in_ours(writes.limits_of(line), of_member=of_member)
@@ -171,6 +201,12 @@ def _comparable(line: Association, *, of_member: bool) -> dict[str, str]:
 def _value(name: str, value: str) -> str:
     if name == "longest_time":
         return format_duration(parse_duration(value))
+    if name == "qos":
+        if not _QOS.fullmatch(value):
+            raise InvalidError(
+                f"{value!r} is no list of QOS.", "Write them as normal,spot."
+            )
+        return ",".join(dict.fromkeys(value.split(",")))
     if name not in NAMES and not _TYPED.fullmatch(name):
         known = ", ".join([*NAMES, "gpus:TYPE"])
         raise InvalidError(f"{name!r} is no quota.", f"Use: {known}.")

@@ -55,6 +55,7 @@ def set_quota(
         words = " ".join(f"{key}={value}" for key, value in sorted(wanted.items()))
         audit.add(session, asker.entry("quota.set", user or "all", name, words), now)
         if found.account:
+            _check_qos(scheduler, found.account, user, wanted)
             # Last, inside the transaction: what Slurm refuses is not kept here.
             _write_line(scheduler, found.account, user, wanted)
     return wanted
@@ -118,6 +119,28 @@ def _write_line(
     ]
     for difference in limits.differences([asked], lines, cluster):
         scheduler.administer(difference.argv)
+
+
+def _check_qos(
+    scheduler: Scheduler, account: str, user: str, wanted: dict[str, str]
+) -> None:
+    """Refuse a member a QOS that the workspace's account may not use.
+
+    Slurm would take it: a member's line goes before the account's.
+    """
+    if not user or "qos" not in wanted:
+        return
+    [own] = [
+        line.qos
+        for line in scheduler.associations()
+        if (line.account, line.user, line.partition) == (account, "", "")
+    ] or [()]
+    foreign = [name for name in wanted["qos"].split(",") if name not in own]
+    if foreign:
+        raise InvalidError(
+            f"QOS {foreign[0]} is not one of account {account}'s.",
+            f"Choose from: {', '.join(own) or 'none'}.",
+        )
 
 
 def _check_member(session: Session, number: int, name: str, user: str) -> None:

@@ -96,7 +96,7 @@ class QuotaRequest(Record):
         max_length=40,
         examples=[{"gpus": "16", "gpus:h100": "8", "longest_time": "1-00:00:00"}],
         description="gpus, gpus:TYPE, gpu_hours, nodes, running_jobs, submitted_jobs,"
-        " longest_time, share.",
+        " longest_time, share, qos.",
     )
 
 
@@ -162,12 +162,18 @@ class SyncAnswer(Record):
 
 
 class UsageRow(Record):
-    """What somebody used in a workspace."""
+    """What somebody used in a workspace, for a project."""
 
     workspace: str
     user: str
+    project: str = Field(
+        description="The WCKey of the jobs; empty where none is named."
+    )
     jobs: int
-    gpu_hours: float
+    gpu_hours_asked: float = Field(
+        description="GPUs times the time limit, of each start inside the period."
+    )
+    gpu_hours: float = Field(description="GPUs times the time that they were held.")
     cpu_hours: float
     price: float | None
 

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from hpcplat.slurm.scheduler import PastJob
 from hpcplat.slurm.tres import gpu_count
 from server.people.records import UsageRow
+
+Key = tuple[str, str, str]  # workspace, user, project
+
+
+@dataclass(slots=True)
+class _Sum:
+    asked: float = 0.0
+    gpus: float = 0.0
+    cpus: float = 0.0
+    jobs: set[tuple[int, str]] = field(default_factory=set)
+    starts: set[tuple[int, str, datetime]] = field(default_factory=set)
 
 
 def report(
@@ -17,34 +29,51 @@ def report(
     workspaces: Mapping[str, str],
     price: float | None,
 ) -> list[UsageRow]:
-    """Return a row for each workspace and user; ``price`` is of a GPU-hour.
+    """Return a row for each workspace, user and project; ``price`` is of a GPU-hour.
 
     Hours are those inside the period; attempts count each, so a job that was requeued
-    pays for all of its starts. ``workspaces``: their names by account; an account that
-    is no workspace keeps its own name.
+    pays for all of its starts. Those asked for are the GPUs times the time limit of
+    each start inside the period. ``workspaces``: their names by account; an account
+    that is no workspace keeps its own name. A project is Slurm's WCKey.
     """
-    sums: dict[tuple[str, str], list[float]] = {}
-    jobs: dict[tuple[str, str], set[tuple[int, str]]] = {}
+    sums: dict[Key, _Sum] = {}
     for record in past:
         hours = _hours(record, since, until)
-        if hours <= 0:
-            continue
-        key = (workspaces.get(record.account, record.account), record.user)
-        row = sums.setdefault(key, [0.0, 0.0])
-        row[0] += hours * gpu_count(record.allocated)
-        row[1] += hours * record.allocated.get("cpu", 0)
-        jobs.setdefault(key, set()).add((record.job_id, record.cluster))
-    return [
-        UsageRow(
-            workspace=workspace,
-            user=user,
-            jobs=len(jobs[workspace, user]),
-            gpu_hours=round(gpus, 4),
-            cpu_hours=round(cpus, 4),
-            price=None if price is None else round(gpus * price, 2),
-        )
-        for (workspace, user), (gpus, cpus) in sorted(sums.items())
-    ]
+        if hours > 0:
+            workspace = workspaces.get(record.account, record.account)
+            key = (workspace, record.user, record.wckey)
+            _add(sums.setdefault(key, _Sum()), record, hours, since)
+    return [_row(key, found, price) for key, found in sorted(sums.items())]
+
+
+def _add(found: _Sum, record: PastJob, hours: float, since: datetime) -> None:
+    found.gpus += hours * gpu_count(record.allocated)
+    found.cpus += hours * record.allocated.get("cpu", 0)
+    found.jobs.add((record.job_id, record.cluster))
+    # A job that lost a node has a record for each size, all of one submission.
+    start = (record.job_id, record.cluster, record.submitted)
+    if record.started and record.started >= since and start not in found.starts:
+        found.starts.add(start)
+        found.asked += gpu_count(record.requested) * _limit_hours(record)
+
+
+def _row(key: Key, found: _Sum, price: float | None) -> UsageRow:
+    workspace, user, project = key
+    return UsageRow(
+        workspace=workspace,
+        user=user,
+        project=project,
+        jobs=len(found.jobs),
+        gpu_hours_asked=round(found.asked, 4),
+        gpu_hours=round(found.gpus, 4),
+        cpu_hours=round(found.cpus, 4),
+        price=None if price is None else round(found.gpus * price, 2),
+    )
+
+
+def _limit_hours(record: PastJob) -> float:
+    limit = record.time_limit
+    return limit.total_seconds() / 3600 if limit else 0.0
 
 
 def _hours(record: PastJob, since: datetime, until: datetime) -> float:

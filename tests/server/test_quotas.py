@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from hpcplat.errors import UnavailableError
-from hpcplat.slurm.scheduler import Association, LiveJob, Qos
+from hpcplat.slurm.scheduler import Association, LiveJob, Qos, Share
 from hpcplat.slurm.states import BaseState
 from server import quotas
 from server.quotabook import QuotaBook, enforced_by
@@ -132,6 +132,29 @@ def test_minutes_count_only_where_slurm_is_safe() -> None:
     assert quotas.met(book(limited), ASKED) == []
     [limit] = quotas.met(book(limited, enforced="limits,safe"), ASKED)
     assert (limit.asked, limit.allowed) == (240, 100)
+
+
+@pytest.mark.parametrize(
+    ("spent", "enforced", "blocks"),
+    [(99, "limits", False), (100, "limits", True), (1, "limits,safe", True)],
+)
+def test_minutes_that_are_spent_count_everywhere(
+    spent: int, enforced: str, blocks: bool
+) -> None:
+    limited = line("nlp", parent="ai", GrpTRESMins="gres/gpu=100")
+    share = Share("c", "nlp", "", 1, 0.5, 0, 0.1, None, 1.0, {"gres/gpu": spent})
+    known = replace(book(limited, enforced=enforced), shares={("nlp", ""): share})
+    half = replace(ASKED, gpus=1, time=timedelta(minutes=100))
+    found = quotas.met(known, half)
+    assert [(each.name, each.used) for each in found] == (
+        [("GrpTRESMins", spent)] if blocks else []
+    )
+    [shown] = [
+        each
+        for each in quotas.all_limits(known, "nlp", "alice", "")
+        if each.name == "GrpTRESMins"
+    ]
+    assert (shown.used, shown.allowed) == (spent, 100)
 
 
 @pytest.mark.parametrize(

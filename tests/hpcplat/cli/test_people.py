@@ -68,5 +68,6 @@ def test_usage_is_csv_for_programs(
     reader = csv.DictReader(io.StringIO(done.stdout))
     assert reader.fieldnames is not None
     assert list(reader.fieldnames) == [
-        *("workspace", "user", "jobs", "gpu_hours", "cpu_hours", "price")
+        *("workspace", "user", "project", "jobs"),
+        *("gpu_hours_asked", "gpu_hours", "cpu_hours", "price"),
     ]

@@ -346,7 +346,9 @@ def test_qualities_of_service(version: str) -> None:
 
 def test_fair_shares(version: str) -> None:
     rows = [{"Cluster": "pocket"} | row for row in table(version, "sshare_P.txt")]
-    text = "\n".join("|".join(row[column] for column in sshare.COLUMNS) for row in rows)
+    text = "\n".join(
+        "|".join(row.get(column, "") for column in sshare.COLUMNS) for row in rows
+    )
     found = {(each.account, each.user): each for each in sshare.parse(text)}
     assert found["nlp", ""].raw_shares == 60
     assert found["nlp", ""].norm_shares == pytest.approx(0.594059)

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from hpcplat.errors import ForbiddenError
+from hpcplat.slurm.scheduler import Association
 from server import auth
 from server.queries import people
 from server.service import Service
@@ -274,6 +275,25 @@ def test_a_quota_is_no_other_order_to_sacctmgr(
     answer = team("root").put("/workspaces/nlp/quota", json={"limits": limits})
     assert answer.status_code == 422
     assert slurm.administered == []
+
+
+def test_an_owner_gives_nobody_a_qos_that_the_account_may_not_use(
+    team: As, slurm: FakeSlurm
+) -> None:
+    """Slurm itself would take it: a member's own list goes before the account's."""
+    own = ("normal", "spot")
+    slurm.lines = (
+        Association("c", "nlp", "", "", "1", {}, own, "normal", "root"),
+        Association("c", "nlp", OWNER, "", "1", {}, own, "normal", ""),
+    )
+    asked = {"user": OWNER, "limits": {"qos": "normal,prod"}}
+    refused = team(OWNER).put("/workspaces/nlp/quota", json=asked)
+    assert refused.status_code == 422
+    assert "QOS prod is not one of account nlp's" in refused.json()["detail"]
+    assert slurm.administered == []
+    asked["limits"] = {"qos": "spot"}
+    assert team(OWNER).put("/workspaces/nlp/quota", json=asked).status_code == 200
+    assert slurm.administered[-1][-2:] == ("DefaultQOS=spot", "QOS=spot")
 
 
 def test_a_quota_that_slurm_refuses_is_not_kept(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hpcplat.errors import InvalidError
@@ -46,6 +48,9 @@ def test_our_words_come_back_from_slurms(of_member: bool) -> None:
         ("gpus:h100,mem=1", "4"),
         ("longest_time", "for ever"),
         ("AdminLevel", "Admin"),
+        ("qos", ""),
+        ("qos", "a b"),
+        ("qos", "a,AdminLevel=Admin"),
     ],
 )
 def test_what_is_no_quota_is_refused(name: str, value: str) -> None:
@@ -63,10 +68,13 @@ def test_what_is_no_quota_is_refused(name: str, value: str) -> None:
         ({"longest_time": "23:00:00"}, ""),
         ({"share": "99"}, ""),
         ({"nodes": "99"}, ""),
+        ({"qos": "normal,spot"}, ""),
+        ({"qos": "prod"}, "qos"),
     ],
 )
 def test_more_than_the_parent_has(child: dict[str, str], over: str) -> None:
     parent = {"gpus": "8", "longest_time": "1-00:00:00", "share": "1"}
+    parent |= {"qos": "spot,normal,high"}
     assert limits.above(child, parent) == over
 
 
@@ -111,6 +119,26 @@ def test_limits_differ_both_ways_each_by_itself() -> None:
         "GrpJobs of nlp": ("", "3", "GrpJobs=-1"),
         "Fairshare of nlp": ("5", "", "Fairshare=5"),
     }
+
+
+QOS_SET = ("set", "DefaultQOS=spot", "QOS=spot,normal")
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "words"),
+    [
+        ("spot,normal", ("normal", "spot"), None),  # the order is no difference
+        ("spot,normal", ("normal",), QOS_SET),
+        ("", ("normal", "prod"), None),  # what nobody named is left as it is
+    ],
+)
+def test_the_qos_to_choose_from_are_set_where_they_are_named(
+    asked: str, there: tuple[str, ...], words: tuple[str, ...] | None
+) -> None:
+    ours = limits.in_slurms({"qos": asked} if asked else {}, of_member=False)
+    own = replace(line("nlp"), qos=there, default_qos="normal")
+    found = limits.differences([Wanted("nlp", limits=ours)], [own], "c")
+    assert [each.argv[-3:] for each in found] == ([words] if words else [])
 
 
 def test_a_line_without_a_quota_of_ours_is_left_alone() -> None:

@@ -145,6 +145,28 @@ def test_a_quota_holds_in_slurm_itself_and_in_admission(
     assert bobs.json()["outlook"]["waits_for"] == []
 
 
+def test_the_qos_of_a_workspace_hold_against_plain_sbatch(
+    site: Client, cluster: Cluster
+) -> None:
+    own = cluster.run(
+        *("sacctmgr", "-nP", "show", "assoc", "account=vision", "user=", "format=QOS")
+    ).stdout.strip()
+    try:
+        asked = {"limits": {"qos": "spot,normal"}}
+        put = site("root").put("/workspaces/vision/quota", json=asked)
+        assert put.status_code == 200, put.text
+        as_bob = ("--uid=bob", "--chdir=/tmp", "--account=vision", "--wrap=true")
+        refused = cluster.run("sbatch", "--qos=prod", *as_bob)
+        assert "qos" in refused.stderr.lower()
+        taken = sbatch_as(cluster, "bob", "--account=vision", "--hold")
+        shown = cluster.run("squeue", "-h", "-j", taken, "-o", "%q").stdout.strip()
+        assert shown == "spot"  # the first that was named
+        assert site("root").post("/admin/sync").json()["differences"] == []
+    finally:
+        back = ("sacctmgr", "-i", "modify", "account", "vision", "set", f"QOS={own}")
+        assert cluster.run(*back, "DefaultQOS=normal").ok
+
+
 def test_drift_is_told_both_ways_and_mended_when_told(
     site: Client, cluster: Cluster
 ) -> None:
@@ -164,19 +186,22 @@ def test_drift_is_told_both_ways_and_mended_when_told(
 
 def test_what_was_used_is_reported(site: Client, cluster: Cluster) -> None:
     since = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
-    ran = sbatch_as(cluster, "alice", "--account=nlp", "--gres=gpu:h100:1")
+    asked = ("--account=nlp", "--gres=gpu:h100:1", "--time=15")
+    ran = sbatch_as(cluster, "alice", *asked)
     for _ in range(100):
         if cluster.run("squeue", "-h", "-j", ran, "-o", "%t").stdout.strip() == "R":
             break
         time.sleep(0.2)
-    used: dict[tuple[str, str], float] = {}
+    used: dict[tuple[str, str, str], dict[str, float]] = {}
     for _ in range(50):  # accounting lags
         rows = site("root").get("/usage", params={"since": since}).json()["rows"]
-        used = {(row["workspace"], row["user"]): row["gpu_hours"] for row in rows}
-        if ("nlp", "alice") in used:
+        used = {(row["workspace"], row["user"], row["project"]): row for row in rows}
+        if ("nlp", "alice", "") in used:
             break
         time.sleep(0.2)
-    assert used["nlp", "alice"] > 0
+    mine = used["nlp", "alice", ""]
+    assert 0 < mine["gpu_hours"] < mine["gpu_hours_asked"]
+    assert mine["gpu_hours_asked"] >= 0.25  # a GPU for a quarter of an hour
     others = site("bob").get("/usage", params={"since": since}).json()["rows"]
     assert [row for row in others if row["user"] != "bob"] == []
     cluster.run("scancel", ran)
