@@ -24,6 +24,8 @@ import httpx
 from hpcplat.errors import UnavailableError
 
 STARTS_WITHIN: Final = 60.0  # seconds; some 8 on an idle machine
+TRIES: Final = 2
+PATIENCE: Final = 5.0  # seconds for an answer of one that has just come up
 INDEXED_WITHIN: Final = 20.0  # or there is no run at all
 ENDS_WITHIN: Final = 5.0
 LOG_BYTES: Final = 4096
@@ -52,20 +54,33 @@ class AimUi:
     @property
     def is_current(self) -> bool:
         """Whether it runs, on the repository that is there now."""
-        running = self._process is not None and self._process.poll() is None
-        return running and self._inode == self._inode_now()
+        return self._runs() and self._inode == self._inode_now()
+
+    def _runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def ensure(self) -> None:
         """Start it if it does not run, or if its repository was made anew.
 
-        Returns when it answers; UnavailableError if it does not.
+        Returns when it answers; UnavailableError if it does not. One that hangs is
+        ended and started once more: on a busy machine that was seen.
         """
         self.used = time.monotonic()
-        if not self.is_current:
+        if self.is_current:
+            return
+        for _ in range(TRIES):
             self.stop()
             self._inode = self._inode_now()
             self._start()
-            self._await()
+            if self._await():
+                return
+            if not self._runs():
+                break
+        self.stop()
+        raise UnavailableError(
+            f"The Aim UI did not start: {last_words(self._log)}",
+            f"See {self._log}; `hpcplat plot` draws curves without it.",
+        )
 
     def _inode_now(self) -> int:
         try:
@@ -97,27 +112,24 @@ class AimUi:
         """Wait until a run can be found: a page that asks before waits for ever."""
         deadline = time.monotonic() + INDEXED_WITHIN
         path = f"{self._base}/api/runs/search/run/?limit=1&report_progress=false"
-        while time.monotonic() < deadline:
-            if client.get(path, timeout=STARTS_WITHIN).content:
+        while (left := deadline - time.monotonic()) > 0:
+            if _content(client, path, left):
                 return
             time.sleep(0.3)
 
-    def _await(self) -> None:
+    def _await(self) -> bool:
+        """Wait until it answers; False if it ended, or does not within its time."""
         deadline = time.monotonic() + STARTS_WITHIN
         transport = httpx.HTTPTransport(uds=str(self.socket))
         with httpx.Client(transport=transport, base_url="http://aim") as client:
-            while time.monotonic() < deadline:
-                if self._process is None or self._process.poll() is not None:
-                    break
-                if _answers(client, f"{self._base}/api/projects/"):
+            path = f"{self._base}/api/projects/"
+            while time.monotonic() < deadline and self._runs():
+                # Not before it listens: each try would leave a socket unclosed.
+                if self.socket.exists() and _content(client, path, PATIENCE):
                     self._await_index(client)
-                    return
+                    return True
                 time.sleep(0.1)
-        self.stop()
-        raise UnavailableError(
-            f"The Aim UI did not start: {last_words(self._log)}",
-            f"See {self._log}; `hpcplat plot` draws curves without it.",
-        )
+        return False
 
 
 def start(
@@ -166,8 +178,10 @@ def last_words(log: Path) -> str:
     return lines[-1] if lines else "it said nothing"
 
 
-def _answers(client: httpx.Client, path: str) -> bool:
+def _content(client: httpx.Client, path: str, patience: float) -> bytes:
+    """Return what it answers within so many seconds; nothing if it does not."""
     try:
-        return client.get(path, timeout=5.0).is_success
+        answer = client.get(path, timeout=patience)
     except httpx.TransportError:
-        return False
+        return b""
+    return answer.content if answer.is_success else b""
