@@ -24,8 +24,9 @@ test: setup-test
 	@$(OURS) -m pytest -n 2 \
 		|| $(OURS) -m pytest --last-failed --last-failed-no-failures none
 
+# One more than there are cores: some tests wait.
 test-fast: setup-test
-	@$(OURS) -m pytest -n 2 -m "not slurm and not slow"
+	@$(OURS) -m pytest -n 3 -m "not slurm and not slow"
 
 test-matrix: setup-test
 	@$(OURS) -m tests.matrix

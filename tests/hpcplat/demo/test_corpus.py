@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import pytest
+
 from hpcplat.demo.corpus import write_corpus
 
 
+@pytest.mark.slow
 def test_every_module_as_text(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus")
     written = list((tmp_path / "corpus").iterdir())
