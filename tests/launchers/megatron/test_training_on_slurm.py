@@ -102,9 +102,12 @@ def test_ranks_on_several_nodes_train_as_one_process_does(
     asked: tuple[int, int, dict[str, int]],
 ) -> None:
     nodes, tasks, layout = asked
-    spec = spread(train, nodes, tasks, {"parallelism": layout})
+    disk = tmp_path / "disk"
+    changes = {"parallelism": layout, "staging": {"folder": str(disk)}}
+    spec = spread(train, nodes, tasks, changes)
     job = Job(tmp_path / "run", spec).submit().wait()
     assert job.show("JobState") == "COMPLETED", job.told()
+    assert f"read from {disk}" in job.folder.attempt(1).rank_log(0).read_text()
     pairs = zip(job.losses(), one_process({}).losses, strict=True)
     assert max(abs(one - other) for one, other in pairs) <= 1e-5
     places = [path.name for path in step_folders(job.folder.checkpoints)]
