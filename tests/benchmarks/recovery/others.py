@@ -130,5 +130,7 @@ def _torchrun(folder: RunFolder) -> str:
         _head(folder, 3, 1)
         + "#SBATCH --no-kill --no-requeue\n"
         + _variables(folder, "1")
-        + f"srun --no-kill --kill-on-bad-exit=0 --wait=0 {shlex.join(torch)}\n"
+        + "srun --no-kill --kill-on-bad-exit=0 --wait=0 bash -c "
+        + shlex.quote(f"export NODE_RANK=$SLURM_NODEID; exec {shlex.join(torch)}")
+        + "\n"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -220,6 +221,27 @@ def test_whoever_evaluates_may_take_long() -> None:
     beacon = Beacon(0, (0,), (9,), (Phase.OTHER,), (0.0,), ("R",))
     found.take(beacon, 4)
     assert not found.stalled(1000)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ten_minutes_of_pauses_raise_no_alarm(seed: int) -> None:
+    """Garbage collections and slow reads of some seconds, saves of up to a minute."""
+    rng, found = random.Random(seed), Watch(2)
+    now, step, beat, until, phase = 0.0, 1, 0.0, 0.2, Phase.TRAINING
+    while now < 600:
+        now += 0.5  # a beacon
+        while until <= now:
+            step, beat, phase = step + 1, until, Phase.TRAINING
+            length = 0.2
+            if rng.random() < 0.02:
+                length = rng.uniform(1, FLOOR - 1)
+            elif rng.random() < 0.005:
+                length, phase = rng.uniform(10, 60), Phase.OTHER
+            until += length
+        ages, states = (now - beat,) * 2, (rng.choice("RSD"),) * 2
+        found.take(Beacon(0, (0, 1), (step,) * 2, (phase,) * 2, ages, states), now)
+        assert not found.stalled(now), now
+    assert step > 500
 
 
 def test_the_one_that_is_behind_or_in_no_collective_is_the_suspect() -> None:
