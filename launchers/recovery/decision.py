@@ -65,11 +65,18 @@ def decide(
     first = next(iter(now.failures()), None)
     if not now.lost and (len(row) > plan.max_failures or _is_final(plan, first)):
         verdict = blamed(now, first)
-        words = f"{verdict.reason} {pattern(row, samples)}".rstrip()
-        return GiveUp(replace(verdict, reason=words))
+        return GiveUp(_with(verdict, pattern(row, samples)))
     if now.lost:
         return _without_the_lost(plan, now, living)
     return _once_more(plan, now, living, row)
+
+
+def _with(verdict: Verdict, pattern: str) -> Verdict:
+    """Add what failures have in common to the verdict's reason, as a sentence."""
+    if not pattern:
+        return verdict
+    end = "" if verdict.reason.endswith((".", "!", "?", "…")) else "."
+    return replace(verdict, reason=f"{verdict.reason}{end} {pattern}")
 
 
 def blamed(now: Generation, first: Ended | None) -> Verdict:
