@@ -18,6 +18,7 @@ BENCHMARKS: Final = (
     "training",
     "recovery.copies",
     "recovery.kills",
+    "recovery.effective",
     "tracking",
 )
 
