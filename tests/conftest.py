@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +39,8 @@ def pytest_configure() -> None:
         is_site = name.startswith("HPCPLAT_") and not name.startswith("HPCPLAT_TEST_")
         if is_site or name in OF_THE_TERMINAL:
             del os.environ[name]
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with &: inherited
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _spec(**fields: Any) -> ClusterSpec:  # noqa: ANN401 - the spec checks them
