@@ -226,14 +226,17 @@ def test_a_missing_secret_is_named_not_shown(submit: Submit) -> None:
 
 
 def test_a_requeue_is_a_new_attempt_with_logs_of_its_own(submit: Submit) -> None:
-    script = 'echo "attempt $HPCPLAT_ATTEMPT"; [ "$HPCPLAT_ATTEMPT" = 5 ] || sleep 99'
+    script = (
+        'echo "attempt $HPCPLAT_ATTEMPT"; [ "$HPCPLAT_ATTEMPT" = 5 ] || exec sleep 99'
+    )
     job = submit(script, recovery={"requeue": True}, part=Part(first_attempt=4))
     job.until_logged("attempt 4", attempt=4)
     assert processes.run(["scontrol", "requeue", job.job_id], timeout=20).ok
-    update = ["scontrol", "update", f"jobid={job.job_id}", "StartTime=now"]
-    while job.state() not in ("RUNNING", "COMPLETED"):
-        processes.run(update, timeout=20)  # refused until the job is pending again
-        time.sleep(0.3)
+    while job.state() != "PENDING":
+        time.sleep(0.2)
+    # Not at once: the node that has just killed it would refuse to launch it.
+    update = ["scontrol", "update", f"jobid={job.job_id}", "StartTime=now+2"]
+    assert processes.run(update, timeout=20).ok
     job.until_logged("attempt 5", attempt=5)
     job.wait()
     assert job.folder.attempts() == (4, 5)

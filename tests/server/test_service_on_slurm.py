@@ -238,7 +238,7 @@ def test_a_dead_node_is_an_attempt_that_failed_and_the_job_goes_on(
     assert cluster.run("scontrol", "update", *down).ok
     await_state(api, job_id, "PENDING")
     number = api.job(job_id)["slurm_job_id"]
-    assert cluster.run("scontrol", "update", f"jobid={number}", "StartTime=now").ok
+    assert cluster.run("scontrol", "update", f"jobid={number}", "StartTime=now+2").ok
     second = await_attempt(api, job_id, 2)
     assert second["nodes"] != [node]
     deadline = time.monotonic() + 60  # accounting lags

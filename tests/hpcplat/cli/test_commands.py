@@ -114,7 +114,7 @@ def test_requeue_makes_a_second_attempt(person: Person) -> None:
     shown = json.loads(person.out("show", "again", "--json"))
     number = shown["slurm_job_id"]
     wait_for(person, "again", "PENDING")
-    person.cluster.run("scontrol", "update", f"jobid={number}", "StartTime=now")
+    person.cluster.run("scontrol", "update", f"jobid={number}", "StartTime=now+2")
     assert person.out("wait", "again").split()[1] == "COMPLETED"
     attempts = json.loads(person.out("show", "again", "--json"))["attempts_list"]
     assert len(attempts) >= 2

@@ -228,8 +228,10 @@ def test_a_prod_job_preempts_a_spot_job_which_comes_back(
         assert state_of(cluster, prod, "RUNNING") == "RUNNING"
         assert state_of(cluster, spot, "PENDING") == "PENDING"
         cluster.run("scancel", prod)
-        begin = ("scontrol", "update", f"jobid={spot}", "StartTime=now")
-        cluster.run(*begin)  # else Slurm lets a requeued job wait for two minutes
+        # Else Slurm lets a requeued job wait for two minutes; but not at once: nodes
+        # that have just killed it would refuse to launch it.
+        begin = ("scontrol", "update", f"jobid={spot}", "StartTime=now+2")
+        assert cluster.run(*begin).ok
         assert state_of(cluster, spot, "RUNNING") == "RUNNING"
     finally:
         end_jobs(cluster, unix_users)
