@@ -47,6 +47,7 @@ def mariadbd(layout: Layout, mariadb_user: str) -> Daemon:
     options = [
         "--no-defaults",
         f"--datadir={folder.database}",
+        f"--tmpdir={folder.database_temporary}",
         f"--socket={folder.database_socket}",
         f"--pid-file={folder.database}/pid",
         f"--user={mariadb_user}",

@@ -85,6 +85,14 @@ class ClusterFolder:
         return self.path / "db"
 
     @property
+    def database_temporary(self) -> Path:
+        """MariaDB's own folder for temporary tables.
+
+        In a shared one, a server that starts removes those of all others.
+        """
+        return self.path / "db-tmp"
+
+    @property
     def database_socket(self) -> Path:
         """Where slurmdbd finds MariaDB."""
         return self.database / "socket"

@@ -82,6 +82,9 @@ def start_mariadb(layout: Layout, place: Place) -> None:
     # MariaDB refuses to run as root; its package brings a user for that.
     mariadb_user = "mysql" if layout.user == "root" else layout.user
     layout.folder.database.mkdir(mode=0o755)
+    layout.folder.database_temporary.mkdir(mode=0o755)
+    if layout.user == "root":
+        shutil.chown(layout.folder.database_temporary, mariadb_user, mariadb_user)
     # slurmdbd would make the database itself, after a log-in that fails; some releases
     # of MariaDB's client library (3.4 of MariaDB 11.8.9) lose their options by that.
     create = f"CREATE DATABASE IF NOT EXISTS {configuration.DATABASE};\n"
@@ -102,6 +105,7 @@ def _install_database(layout: Layout, place: Place, mariadb_user: str) -> None:
                 "mariadb-install-db",
                 "--no-defaults",
                 f"--datadir={layout.folder.database}",
+                f"--tmpdir={layout.folder.database_temporary}",
                 f"--user={mariadb_user}",
                 # The caller is known by the uid at the socket: no password anywhere.
                 "--auth-root-authentication-method=socket",

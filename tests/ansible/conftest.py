@@ -200,9 +200,13 @@ def _mariadb(folder: Path) -> Iterator[None]:
     is_root = os.geteuid() == 0
     user = "mysql" if is_root else pwd.getpwuid(os.geteuid()).pw_name
     me = pwd.getpwuid(os.geteuid()).pw_name
-    data = folder / "db"
-    data.mkdir()
-    common = ["--no-defaults", f"--datadir={data}", f"--user={user}"]
+    data, temporary = folder / "db", folder / "db-tmp"
+    for made in (data, temporary):
+        made.mkdir()
+        if is_root:
+            shutil.chown(made, user)
+    folders = [f"--datadir={data}", f"--tmpdir={temporary}"]
+    common = ["--no-defaults", *folders, f"--user={user}"]
     subprocess.run(
         [
             *("mariadb-install-db", *common, "--skip-test-db"),

@@ -69,7 +69,7 @@ def test_ctrl_c_leaves_nothing(folder: Path, moment: str) -> None:
     ) as demo:
         assert demo.stdout
         while not demo.stdout.readline().strip().startswith(moment):
-            assert demo.poll() is None
+            assert demo.poll() is None, demo.communicate()
         demo.send_signal(signal.SIGINT)
         _, complaint = demo.communicate(timeout=60)
     assert demo.returncode == ExitCode.INTERRUPTED
