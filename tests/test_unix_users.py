@@ -12,8 +12,8 @@ import pytest
 
 from tests.unix_users import shared_users
 
-# No process of the suite uses this one.
-NAME = "hpcplat-carol"
+# No other process of the suite uses this one.
+NAME = f"hpcplat-{os.getpid()}"
 OTHER = """
 import pathlib, pwd, sys
 from tests.unix_users import shared_users
