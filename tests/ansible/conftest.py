@@ -14,7 +14,7 @@ import tempfile
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -275,10 +275,20 @@ def _running(
 
 def _end_all_below(folder: Path) -> None:
     """Kill what the site started: each names the folder, or has it from who did."""
-    found = [one for one in psutil.process_iter() if _is_below(one, str(folder))]
+    named = [one for one in psutil.process_iter() if _is_below(one, str(folder))]
+    # nginx's workers name nothing: their parent does.
+    found = {*named, *(child for one in named for child in _children(one))}
     for process in found:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     psutil.wait_procs(found, 10)
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _is_below(process: psutil.Process, folder: str) -> bool:
