@@ -23,6 +23,7 @@ from server.requeueing import Requeueing
 from server.settling import Settled, dead, settle
 from server.sightings import OpenStarts, Told, by_key, number, past_by_key, past_number
 from server.site import Site
+from server.spacing import Spacing
 from server.states import Sending, State
 from server.submission import Pace
 from server.tables import Submission
@@ -90,9 +91,9 @@ class Reconciler:
         self.recovery = Recovery(database, site, self.hurry, metrics)
         self.requeueing = Requeueing(database, site, self.hurry)
         self._hurried: dict[int, datetime] = {}
-        self._started: dict[str, datetime] = {}
+        self._starts = Spacing(START_AGAIN)
         self._foreign: set[str] = set()
-        self._cancelled: dict[str, datetime] = {}
+        self._cancels = Spacing(CANCEL_AGAIN)
 
     def step(self) -> Look:
         """Ask Slurm once, if this service leads, and write what follows from it."""
@@ -125,8 +126,7 @@ class Reconciler:
         changes nothing: each start that is asked for puts Slurm's own off.
         """
         if slurm_job_id not in self._hurried:
-            for address in [a for a in self._started if _number_in(a) == slurm_job_id]:
-                del self._started[address]
+            self._starts.forget(slurm_job_id)
         self._hurried[slurm_job_id] = _now() + HURRY
 
     def give_up(self) -> None:
@@ -303,17 +303,14 @@ class Reconciler:
         now = told.asked_at
         self._hurried = {job: end for job, end in self._hurried.items() if now <= end}
         if not self._hurried:
-            self._started.clear()
             return
         for record in (one for records in told.live.values() for one in records):
             if number(record) in self._hurried and record.reason == "BeginTime":
                 self._start_now(record.address, now)
 
     def _start_now(self, address: str, now: datetime) -> None:
-        last = self._started.get(address)
-        if last is not None and now - last < START_AGAIN:
+        if not self._starts.is_due(address, now):
             return
-        self._started[address] = now
         try:
             self.site.scheduler.start_now(address)
         except HpcplatError as error:  # then it waits as Slurm has it
@@ -383,18 +380,12 @@ class Reconciler:
         return 0
 
     def _cancel(self, address: str, now: datetime) -> None:
-        last = self._cancelled.get(address)
-        if last is not None and now - last < CANCEL_AGAIN:
+        if not self._cancels.is_due(address, now):
             return
-        self._cancelled[address] = now
         try:
             self.site.scheduler.cancel(address)
         except HpcplatError as error:
             logger.warning("cancelling %s: %s", address, error)
-
-
-def _number_in(address: str) -> int:
-    return int(address.partition("_")[0])
 
 
 def _is_written(watched: Watched, judged: Judged) -> bool:
