@@ -35,7 +35,6 @@ from server.states import Sending
 logger = logging.getLogger("hpcplat.recovery")
 
 SILENT: Final = 4.0  # seconds without a new beacon, of one a second
-MARK: Final = "hpcplat:"  # begins the reason of a node that we set down
 TOLD: Final = frozenset(
     {
         EventKind.NODE_LOST,
@@ -168,7 +167,7 @@ class Recovery:
     def _replace(self, watched: Watched, record: LiveJob, host: str) -> int:
         """Start the job anew without its dead batch host."""
         what = f"{host}, the batch host, is dead: no beacon of the job, and no slurmd."
-        is_down = self._set_down(host, f"died under job {record.address}")
+        is_down = self._site.set_down(host, f"died under job {record.address}")
         act = self._requeue(record) if is_down else "elsewhere"
         with self._database.write() as session:
             recovery.died(session, watched.job_id, host, what, _now(), act)
@@ -194,7 +193,7 @@ class Recovery:
             sight.marked.add(node)
             if self._answers(node) is not False:
                 continue
-            is_down = self._set_down(node, f"died under job {shown.job}")
+            is_down = self._site.set_down(node, f"died under job {shown.job}")
             act = "down" if is_down else "noted"
             with self._database.write() as session:
                 what = f"{node} died: the job lost it, and its slurmd does not answer."
@@ -217,15 +216,6 @@ class Recovery:
         with self._database.write() as session:
             what = f"{drained[0]} is drained: the job saves, and goes on elsewhere."
             recovery.told(session, watched.job_id, "node-drained", what, _now())
-
-    def _set_down(self, node: str, why: str) -> bool:
-        """Set a node down, so that Slurm lets go of it; False where we may not."""
-        try:
-            self._site.scheduler.set_node_state(node, "down", f"{MARK} {why}")
-        except HpcplatError as error:
-            logger.info("%s can't be set down: %s", node, error)
-            return False
-        return True
 
     # --- what happens inside jobs -----------------------------------------------
 

@@ -7,13 +7,11 @@ answer us either. Then Slurm is told, requeues the job at once, and need not let
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from hpcplat.errors import HpcplatError
 from hpcplat.slurm.probing import slurmd_answers
 from hpcplat.slurm.scheduler import LiveJob
 from hpcplat.slurm.states import BaseState
@@ -22,8 +20,6 @@ from server.queries import jobs, recovery
 from server.queries.submissions import Watched
 from server.site import Site
 from server.states import ADOPTED, Sending
-
-logger = logging.getLogger("hpcplat.recovery")
 
 SILENT: Final = "NOT_RESPONDING"  # Slurm's flag of a node that it can't reach
 DOWN: Final = frozenset({"DOWN", "FAIL"})
@@ -101,11 +97,7 @@ class Requeueing:
 
     def _let_go(self, one: Watched, record: LiveJob, node: str) -> int:
         """Set a node down: Slurm requeues what ran there. Returns 1 if it did."""
-        why = f"hpcplat: died under job {record.address}"
-        try:
-            self._site.scheduler.set_node_state(node, "down", why)
-        except HpcplatError as error:
-            logger.info("%s can't be set down: %s", node, error)
+        if not self._site.set_down(node, f"died under job {record.address}"):
             return 0
         what = f"{node} died: Slurm does not reach it, and its slurmd does not answer."
         with self._database.write() as session:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hpcplat.errors import UnavailableError
+from hpcplat.errors import HpcplatError, UnavailableError
 from hpcplat.slurm.scheduler import Health, Node, Partition, Scheduler
+
+logger = logging.getLogger("hpcplat.site")
 
 FRESH_SECONDS: Final = 10.0
 STALE_SECONDS: Final = 600.0  # of facts that are used while Slurm does not answer
+MARK: Final = "hpcplat:"  # begins the reason of a node that we set down
 RETRY_SECONDS: Final = 5.0  # after a failure; who asks meanwhile need not wait for it
 
 
@@ -78,6 +82,15 @@ class Site:
         if known is None or self._clock() - known[0] >= FRESH_SECONDS / 2:
             known = self._health = (self._clock(), self.scheduler.health())
         return known[1]
+
+    def set_down(self, node: str, why: str) -> bool:
+        """Set a node down, so that Slurm lets go of it; False where we may not."""
+        try:
+            self.scheduler.set_node_state(node, "down", f"{MARK} {why}")
+        except HpcplatError as error:
+            logger.info("%s can't be set down: %s", node, error)
+            return False
+        return True
 
     def _refreshed(self, seen: tuple[float, Facts] | None) -> Facts:
         known = self._facts
