@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import psutil
 
 from hpcplat.errors import InvalidError
+from launchers.cgroups import memory_groups
 
 # linux/prctl.h
 _PR_SET_PDEATHSIG: Final = 1
@@ -267,20 +268,14 @@ def memory_kills(root: Path = Path("/")) -> int:
 
 
 def _memory_files(root: Path) -> list[Path]:
-    """Return where the counts of our control group may be (proc(5), cgroup)."""
+    """Return where the counts of our control group may be."""
     try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        return [
+            group.folder / ("memory.events" if group.is_v2 else "memory.oom_control")
+            for group in memory_groups(root)
+        ]
     except OSError:
         return []
-    top, found = root / "sys/fs/cgroup", []
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
-        own = group.lstrip("/")
-        if not controllers:
-            found.append(top / own / "memory.events")
-        elif "memory" in controllers.split(","):
-            found.append(top / "memory" / own / "memory.oom_control")
-    return found
 
 
 def tail(log: Path) -> tuple[str, ...]:

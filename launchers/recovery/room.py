@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-COPIES: Final = (
-    4  # of each rank's state on a node: two slots of its own, two of another's
-)
+from launchers.cgroups import memory_groups
+
+# Of each rank's state on a node: two slots of its own, two of another's.
+COPIES: Final = 4
 SPARED: Final = 0.05  # of what is free: others allocate too
+V1_FILES: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+V2_FILES: Final = ("memory.max", "memory.current")
 UNLIMITED: Final = 1 << 60  # cgroup v1 says "no limit" with a number near 2**63
 
 
@@ -48,28 +51,12 @@ def _available(root: Path) -> int:
 
 
 def _left_in_groups(root: Path) -> Iterator[int]:
-    for folder, limit, used in _groups(root):
-        most, now = _number(folder / limit), _number(folder / used)
-        if most is not None and now is not None and most < UNLIMITED:
-            yield max(most - now, 0)
-
-
-def _groups(root: Path) -> Iterator[tuple[Path, str, str]]:
-    """Yield (folder, file of the limit, file of what is used) of this process's groups."""
-    top = root / "sys/fs/cgroup"
-    for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-        _, controllers, group = line.split(":", 2)
-        if not controllers:
-            base, files = top, ("memory.max", "memory.current")
-        elif "memory" in controllers.split(","):
-            base = top / "memory"
-            files = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        else:
-            continue
-        own = base / group.lstrip("/")
-        for folder in (own, *own.parents):
-            if folder.is_relative_to(base):
-                yield folder, *files
+    for group in memory_groups(root):
+        limit, used = V2_FILES if group.is_v2 else V1_FILES
+        for folder in group.with_those_above():
+            most, now = _number(folder / limit), _number(folder / used)
+            if most is not None and now is not None and most < UNLIMITED:
+                yield max(most - now, 0)
 
 
 def _number(path: Path) -> int | None:
