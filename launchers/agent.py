@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from hpcplat import entrypoint
 from hpcplat.allocation import (
     NodePlace,
     environment,
@@ -346,8 +346,4 @@ def _hello(node: NodePlace, word: str, via: str, problem: str) -> Join:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except HpcplatError as error:
-        print(f"hpcplat: {error}", file=sys.stderr)
-        sys.exit(1)
+    entrypoint.run(main)

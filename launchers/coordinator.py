@@ -8,15 +8,13 @@ for the batch script and every agent, and the reason in the run folder's event l
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from hpcplat import beacon
-from hpcplat.errors import HpcplatError
+from hpcplat import beacon, entrypoint
 from hpcplat.eventlog import EventKind
 from hpcplat.files import write_whole
 from hpcplat.launchplan import read_plan
@@ -418,8 +416,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except HpcplatError as error:
-        print(f"hpcplat: {error}", file=sys.stderr)
-        sys.exit(1)
+    entrypoint.run(main)

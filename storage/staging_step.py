@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from hpcplat import entrypoint
 from hpcplat.allocation import node_place
 from hpcplat.datasets.damage import DamagedError
 from hpcplat.datasets.store import locate
@@ -104,8 +104,4 @@ def _end(events: StagingEvents, error: DamagedError) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except HpcplatError as error:
-        print(f"hpcplat: {error}", file=sys.stderr)
-        sys.exit(1)
+    entrypoint.run(main)
