@@ -141,8 +141,8 @@ class Service:
 
     def look_soon(self) -> None:
         """Have Slurm asked now: somebody did something to a job there."""
+        self.queued()
         if self.is_running:
-            self.submitter.wake()
             self._nudged.set()
 
     def refresh(self, *, at_once: bool = False) -> None:

@@ -72,6 +72,8 @@ def serve(  # noqa: PLR0913 - each is an option of the command line
     serve its UI. ``said`` is told the address once it is listened on. Raises
     ConflictError if the address is taken.
     """
+    # Requests, submission and the reconcile loop are threads of one interpreter: one
+    # that computes should not hold a short answer up for its whole turn (5 ms).
     sys.setswitchinterval(0.0005)
     address = Address(path, host, port)
     service = make_service(settings)

@@ -38,7 +38,8 @@ def tracked(
 ) -> Iterator[None]:
     """Run the collector, serve /aim and /mlflow while the block runs.
 
-    ``secure``: browsers come by HTTPS alone. Without Aim there is /mlflow only: what it takes is collected once Aim is there.
+    ``secure``: browsers come by HTTPS alone. Without Aim there is /mlflow only: what it
+    takes is collected once Aim is there.
     """
     tracking = Tracking(settings.data / FOLDER, own_environment())
     gate = AimGate(
