@@ -129,6 +129,10 @@ class AttemptFolder:
         """Why the dataset can't be copied to a node: there only if the job must end."""
         return self.root / "not-staged"
 
+    def gpu_tally(self, node: str) -> Path:
+        """Return the file of how often a node's GPUs were idle (tracking.gpu_tally)."""
+        return self.root / f"gpus-{node}.json"
+
     def rank_log(self, rank: int) -> Path:
         """Return the file of what a rank printed, output and errors as they came."""
         return self.root / f"rank-{rank}.log"

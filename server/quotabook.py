@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from hpcplat.errors import UnavailableError
+from hpcplat.slurm.scheduler import Qos
 from server.quotas import Book, book_of
 from server.site import Site
 
@@ -103,9 +104,10 @@ class QuotaBook:
         asked_at = self._clock()  # the age counts from the question, not the answer
         scheduler = self._site.scheduler
         facts = self._site.facts()
+        qos = scheduler.qos()
         book = book_of(
             scheduler.associations(),
-            scheduler.qos(),
+            qos,
             facts.partitions,
             scheduler.shares(),
             scheduler.jobs(),
@@ -115,9 +117,15 @@ class QuotaBook:
                 if len(node.gpus) == 1
             },
             enforced,
+            scheduler.qos_minutes() if _has_minutes(qos) else {},
         )
         self._known = (asked_at, book)
         return book
+
+
+def _has_minutes(qos: Iterable[Qos]) -> bool:
+    """Whether some QOS limits minutes: else nobody need ask what is used of them."""
+    return any("GrpTRESMins" in each.limits for each in qos)
 
 
 def enforced_by(config: Mapping[str, str]) -> frozenset[str]:

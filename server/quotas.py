@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import ceil
+from types import MappingProxyType
 from typing import Final
 
 from hpcplat.quantities import format_duration, parse_limit
@@ -100,6 +101,7 @@ class Book:
     by_qos: Mapping[tuple[str, str], Usage]  # by QOS and user; empty user: all
     pending: Mapping[str, tuple[int, ...]]  # priorities by partition, highest first
     enforced: frozenset[str]
+    qos_minutes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def chain(self, account: str, user: str) -> Iterator[Association]:
         """Yield the lines that a user's job counts under, from the user's up."""
@@ -129,6 +131,7 @@ def book_of(  # noqa: PLR0913 - the answers of as many commands
     jobs: Sequence[LiveJob],
     gpu_types: Mapping[str, str],
     enforced: frozenset[str],
+    qos_minutes: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
 ) -> Book:
     """Return the book; ``gpu_types``: of each node that has one type."""
     lines = {(a.account, a.user): a for a in associations if not a.partition}
@@ -142,6 +145,7 @@ def book_of(  # noqa: PLR0913 - the answers of as many commands
         by_qos=_sums(live, lambda job: [(job.qos, ""), (job.qos, job.user)], gpu_types),
         pending=_pending(live),
         enforced=enforced,
+        qos_minutes=qos_minutes,
     )
 
 
@@ -243,8 +247,9 @@ def _of_qos(book: Book, asked: Asked) -> Iterator[Limit]:
         everyone = book.by_qos.get((name, ""), Usage())
         own = book.by_qos.get((name, asked.user), Usage())
         yield from _group(qos.limits, owner, everyone, asked)
-        if asked.time is not None:  # what is spent of a QOS's minutes nobody tells
-            yield from _minutes(qos.limits, owner, {}, asked, book.enforced)
+        spent = book.qos_minutes.get(name)
+        if spent is not None or asked.time is not None:  # Slurm may hide what is spent
+            yield from _minutes(qos.limits, owner, spent or {}, asked, book.enforced)
         for limit in ("MaxTRES", "MaxWall"):
             if limit in qos.limits:
                 yield from _single(limit, qos.limits[limit], owner, own, asked)

@@ -16,9 +16,11 @@ from server.people.records import (
     UserUse,
 )
 from server.queries import workspaces
+from server.queries.starts import starts_since
 from server.quotas import Book, Usage
 from server.service import Service
 from server.states import Role
+from server.usage_watching import Watching, accounting_of
 
 
 def standings(service: Service, principal: Principal, name: str | None) -> StandingList:
@@ -52,14 +54,17 @@ def used(
         )
     with service.database.read() as session:
         every = workspaces.listed(session, principal.user_id, everything=True)
+        starts = starts_since(session, service.site.name, since)
     names = {each.account: each.name for each, _ in every if each.account}
     owned = {each.name for each, role in every if role == Role.OWNER}
+    config = service.site.facts().config
     rows = usage.report(
         service.site.scheduler.history(since),
         since,
         until,
         names,
         service.policy.gpu_hour_price,
+        Watching(starts, accounting_of(config)).of,
     )
     seen = [
         row

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -16,7 +17,8 @@ app = typer.Typer()
 
 FIELDS: Final = (
     *("workspace", "user", "project", "jobs"),
-    *("gpu_hours_asked", "gpu_hours", "cpu_hours", "price"),
+    *("gpu_hours_asked", "gpu_hours", "gpu_hours_idle", "gpu_hours_unknown"),
+    *("cpu_hours", "price"),
 )
 USAGE: Final = (
     Column("WORKSPACE", lambda row: row["workspace"]),
@@ -25,6 +27,10 @@ USAGE: Final = (
     Column("JOBS", lambda row: str(row["jobs"]), right=True),
     Column("ASKED", lambda row: f"{row['gpu_hours_asked']:.2f}", right=True, rank=2),
     Column("GPU-HOURS", lambda row: f"{row['gpu_hours']:.2f}", right=True),
+    Column("IDLE", lambda row: _idle(row), right=True),
+    Column(
+        "UNKNOWN", lambda row: f"{row['gpu_hours_unknown']:.2f}", right=True, rank=2
+    ),
     Column("CPU-HOURS", lambda row: f"{row['cpu_hours']:.2f}", right=True, rank=1),
     Column("PRICE", lambda row: "" if row["price"] is None else f"{row['price']:.2f}"),
 )
@@ -45,7 +51,12 @@ def usage(
     until: Annotated[str | None, typer.Option(help="By default now.")] = None,
     form: Annotated[Form, typer.Option("--format")] = Form.TABLE,
 ) -> None:
-    """Report what was used: your own; your members' if you own the workspace."""
+    """Report what was used: your own; your members' if you own the workspace.
+
+    IDLE are the GPU-hours in which no rank made steps, no step of Slurm's ran, or every
+    sample found the GPU at 0 %. UNKNOWN are those in which something ran, and nobody
+    saw whether on the GPUs.
+    """
     with service() as client:
         answer = client.usage(since, until)
     match form:
@@ -58,3 +69,9 @@ def usage(
         case Form.TABLE:
             if answer["rows"]:
                 print(shown(answer["rows"], USAGE))
+
+
+def _idle(row: Mapping[str, Any]) -> str:
+    """Return the idle hours; a word where of all hours nothing is known."""
+    is_dark = 0 < row["gpu_hours"] <= row["gpu_hours_unknown"]
+    return "unknown" if is_dark else f"{row['gpu_hours_idle']:.2f}"

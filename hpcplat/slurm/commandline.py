@@ -12,6 +12,7 @@ from hpcplat import processes
 from hpcplat.errors import HpcplatError, InvalidError, UnavailableError
 from hpcplat.processes import Completed, ProgramTimeoutError
 from hpcplat.slurm import (
+    assoc_mgr,
     environment,
     refusals,
     remedies,
@@ -177,6 +178,10 @@ class CommandLine:
     def qos(self) -> Sequence[Qos]:
         """Return every quality of service."""
         return sacctmgr.parse_qos(self._ask(sacctmgr.argv_qos()))
+
+    def qos_minutes(self) -> Mapping[str, Mapping[str, int]]:
+        """Return what each QOS has used of each resource, in minutes as they decay."""
+        return assoc_mgr.parse_qos_minutes(self._ask(assoc_mgr.argv_qos()))
 
     def shares(self) -> Sequence[Share]:
         """Return the fair share of every association."""

@@ -45,6 +45,7 @@ COLUMNS: Final = (
     "ReqTRES",
     "TimelimitRaw",
     "WCKey",
+    "TRESUsageInMax",
 )
 
 # Without states and an end in the future, sacct leaves out the jobs that never
@@ -54,6 +55,8 @@ _END: Final = "now+3650days"
 # One argument may be 128 KiB long on Linux.
 MOST_IDS: Final = 10_000
 
+# What the NVML plugin gathers; Slurm keeps no load of GPUs without it.
+_GPU_LOAD: Final = re.compile(r"(?:^|,)gres/gpuutil=(?P<percent>[0-9]{1,10})(?:,|$)")
 _EXIT: Final = re.compile(r"(?P<code>[0-9]{1,10}):(?P<signal>[0-9]{1,10})")
 
 
@@ -134,7 +137,15 @@ def _step(row: list[str]) -> PastStep:
         state=parse_state(field["State"]),
         exit_code=code,
         exit_signal=signal,
+        started=parse_time(field["Start"]),
+        ended=parse_time(field["End"]),
+        gpu_peak=_gpu_load(field["TRESUsageInMax"]),
     )
+
+
+def _gpu_load(field: str) -> int | None:
+    found = _GPU_LOAD.search(field)
+    return int(found["percent"]) if found else None
 
 
 def _limit(field: str) -> timedelta | None:

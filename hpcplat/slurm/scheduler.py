@@ -120,12 +120,19 @@ class PastJob:
 
 @dataclass(frozen=True, slots=True)
 class PastStep:
-    """One step of a past job: ``batch``, ``extern`` or a number."""
+    """One step of a past job: ``batch``, ``extern`` or a number.
+
+    ``gpu_peak``: the highest load of GPUs that Slurm saw in one of its tasks (percent,
+    summed over the task's GPUs); None where it doesn't gather any.
+    """
 
     step: str
     state: JobState
     exit_code: int
     exit_signal: int
+    started: datetime | None = None
+    ended: datetime | None = None
+    gpu_peak: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +304,13 @@ class Scheduler(Protocol):
 
     def qos(self) -> Sequence[Qos]:
         """Return every quality of service."""
+        ...
+
+    def qos_minutes(self) -> Mapping[str, Mapping[str, int]]:
+        """Return what each QOS has used of each resource, in minutes as they decay.
+
+        A QOS that the caller may not see is left out.
+        """
         ...
 
     def shares(self) -> Sequence[Share]:

@@ -15,13 +15,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from hpcplat.allocation import environment
 from hpcplat.runfolder import RunFolder
 from hpcplat.tracking import provenance
+from hpcplat.tracking.gpu_tally import GpuTally
 from hpcplat.tracking.machine import Machine, own_gpus
 from hpcplat.tracking.mlflow_job import store_of_job
 from hpcplat.tracking.mlflow_server import MlflowServer
@@ -46,6 +48,8 @@ class Observer:
         self._writer = MetricsWriter(run.root, attempt=attempt, source=source)
         self._search = EventFileSearch(parent)
         self._follower = TensorBoardFollower(run.root, attempt)
+        self._tally = GpuTally()
+        self._tally_file = run.attempt(attempt).gpu_tally(node)
         self._next = 0.0
 
     def look(self) -> None:
@@ -57,8 +61,17 @@ class Observer:
             self._find()
             # The step of a node's metrics is the second of the job, over all attempts.
             step = max(int(time.time() - self._begun), 0)
-            self._writer.log(self._machine.read(), step)
+            metrics = self._machine.read()
+            self._writer.log(metrics, step)
+            self._count(metrics)
         self._follower.look()
+
+    def _count(self, metrics: Mapping[str, float]) -> None:
+        self._tally = self._tally.and_of(metrics)
+        if self._tally.samples:
+            # The report of usage then has less to go by; metrics say so of a full disk.
+            with suppress(OSError):
+                self._tally.write(self._tally_file)
 
     def _find(self) -> None:
         for file in self._search.find():

@@ -174,6 +174,13 @@ class UsageRow(Record):
         description="GPUs times the time limit, of each start inside the period."
     )
     gpu_hours: float = Field(description="GPUs times the time that they were held.")
+    gpu_hours_idle: float = Field(
+        description="Those in which no rank made steps, no step of Slurm's ran, or each"
+        " sample found the GPU at 0 %."
+    )
+    gpu_hours_unknown: float = Field(
+        description="Those in which something ran, and nobody saw whether on the GPUs."
+    )
     cpu_hours: float
     price: float | None
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from hpcplat.slurm.scheduler import PastJob
 from hpcplat.slurm.tres import gpu_count
+from server.people.idle import Watch, idle
 from server.people.records import UsageRow
 
 Key = tuple[str, str, str]  # workspace, user, project
+Held = tuple[datetime, datetime]  # from, to
 
 
 @dataclass(slots=True)
 class _Sum:
     asked: float = 0.0
     gpus: float = 0.0
+    idle: float = 0.0
+    untold: float = 0.0
     cpus: float = 0.0
     jobs: set[tuple[int, str]] = field(default_factory=set)
     starts: set[tuple[int, str, datetime]] = field(default_factory=set)
@@ -28,6 +32,7 @@ def report(
     until: datetime,
     workspaces: Mapping[str, str],
     price: float | None,
+    watch: Callable[[PastJob], Watch],
 ) -> list[UsageRow]:
     """Return a row for each workspace, user and project; ``price`` is of a GPU-hour.
 
@@ -38,15 +43,18 @@ def report(
     """
     sums: dict[Key, _Sum] = {}
     for record in past:
-        hours = _hours(record, since, until)
-        if hours > 0:
+        held = _held(record, since, until)
+        if held is not None:
             workspace = workspaces.get(record.account, record.account)
             key = (workspace, record.user, record.wckey)
-            _add(sums.setdefault(key, _Sum()), record, hours, since)
+            _add(sums.setdefault(key, _Sum()), record, held, since)
+            if gpu_count(record.allocated):
+                _add_idle(sums[key], record, held, watch(record))
     return [_row(key, found, price) for key, found in sorted(sums.items())]
 
 
-def _add(found: _Sum, record: PastJob, hours: float, since: datetime) -> None:
+def _add(found: _Sum, record: PastJob, held: Held, since: datetime) -> None:
+    hours = _length(held)
     found.gpus += hours * gpu_count(record.allocated)
     found.cpus += hours * record.allocated.get("cpu", 0)
     found.jobs.add((record.job_id, record.cluster))
@@ -55,6 +63,12 @@ def _add(found: _Sum, record: PastJob, hours: float, since: datetime) -> None:
     if record.started and record.started >= since and start not in found.starts:
         found.starts.add(start)
         found.asked += gpu_count(record.requested) * _limit_hours(record)
+
+
+def _add_idle(found: _Sum, record: PastJob, held: Held, watch: Watch) -> None:
+    unused, untold = idle(*held, gpu_count(record.allocated), watch)
+    found.idle += unused
+    found.untold += untold
 
 
 def _row(key: Key, found: _Sum, price: float | None) -> UsageRow:
@@ -66,6 +80,8 @@ def _row(key: Key, found: _Sum, price: float | None) -> UsageRow:
         jobs=len(found.jobs),
         gpu_hours_asked=round(found.asked, 4),
         gpu_hours=round(found.gpus, 4),
+        gpu_hours_idle=round(found.idle, 4),
+        gpu_hours_unknown=round(found.untold, 4),
         cpu_hours=round(found.cpus, 4),
         price=None if price is None else round(found.gpus * price, 2),
     )
@@ -76,9 +92,15 @@ def _limit_hours(record: PastJob) -> float:
     return limit.total_seconds() / 3600 if limit else 0.0
 
 
-def _hours(record: PastJob, since: datetime, until: datetime) -> float:
+def _held(record: PastJob, since: datetime, until: datetime) -> Held | None:
+    """Return from when to when inside the period it had its nodes; None: never."""
     if record.started is None or not record.nodes:
-        return 0.0
+        return None
     begin = max(record.started, since)
     end = min(record.ended or until, until)
-    return max((end - begin).total_seconds(), 0.0) / 3600
+    return (begin, end) if end > begin else None
+
+
+def _length(held: Held) -> float:
+    begin, end = held
+    return (end - begin).total_seconds() / 3600

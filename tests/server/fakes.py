@@ -205,6 +205,10 @@ class FakeSlurm:
         self._ask("qos")
         return self.qualities
 
+    def qos_minutes(self) -> Mapping[str, Mapping[str, int]]:
+        self._ask("qos minutes")
+        return {}
+
     def shares(self) -> Sequence[Share]:
         self._ask("shares")
         return self.share_lines

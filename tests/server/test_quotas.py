@@ -157,6 +157,18 @@ def test_minutes_that_are_spent_count_everywhere(
     assert (shown.used, shown.allowed) == (spent, 100)
 
 
+def test_a_qos_that_spent_its_minutes_blocks_where_slurm_tells_what_it_spent() -> None:
+    normal = qos("normal", GrpTRESMins="gres/gpu=100")
+    dark = replace(book(), qos={"normal": normal})
+    assert quotas.met(dark, ASKED) == []
+    assert quotas.all_limits(dark, "nlp", "alice", "") == []
+    known = replace(dark, qos_minutes={"normal": {"gres/gpu": 100}})
+    [limit] = quotas.met(known, ASKED)
+    assert (limit.owner, limit.name) == ("QOS normal", "GrpTRESMins")
+    [shown] = quotas.all_limits(known, "nlp", "alice", "")
+    assert (shown.used, shown.allowed) == (100, 100)
+
+
 @pytest.mark.parametrize(
     ("limits", "name"),
     [

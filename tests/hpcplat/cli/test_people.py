@@ -69,5 +69,6 @@ def test_usage_is_csv_for_programs(
     assert reader.fieldnames is not None
     assert list(reader.fieldnames) == [
         *("workspace", "user", "project", "jobs"),
-        *("gpu_hours_asked", "gpu_hours", "cpu_hours", "price"),
+        *("gpu_hours_asked", "gpu_hours", "gpu_hours_idle", "gpu_hours_unknown"),
+        *("cpu_hours", "price"),
     ]

@@ -236,6 +236,27 @@ def test_a_step_whose_node_died_has_no_exit_code() -> None:
     assert (attempt.steps[0].exit_code, attempt.steps[0].exit_signal) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("usage", "peak"),
+    [
+        ("cpu=00:00:11,energy=0,gres/gpumem=36266M,gres/gpuutil=100,pages=0", 100),
+        ("cpu=00:00:11,gres/gpumem=0,gres/gpuutil=0", 0),
+        ("cpu=00:00:11,energy=0,fs/disk=87613,mem=628748K,pages=0,vmem=0", None),
+        ("", None),
+    ],
+)
+def test_a_step_tells_its_time_and_the_load_of_its_gpus_if_slurm_gathers_it(
+    usage: str, peak: int | None
+) -> None:
+    times = {"Start": "2026-01-01T00:00:01", "End": "2026-01-01T00:00:02"}
+    step = past_row(JobIDRaw="7.0", TRESUsageInMax=usage, **times)
+    [job] = sacct.parse(past_row() + step, SEPARATOR)
+    begin = datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC)
+    [found] = job.steps
+    assert (found.started, found.ended) == (begin, begin + timedelta(seconds=1))
+    assert found.gpu_peak == peak
+
+
 def test_an_attempt_that_a_requeue_ended() -> None:
     end = {"Start": "2026-01-01T00:00:01", "End": "2026-01-01T00:00:02"}
     text = past_row(State="REQUEUED", **end) + past_row(State="RESIZING", **end)

@@ -366,6 +366,7 @@ class SchedulerContract:
         assert cluster.spec.account in accounts
         qos = {each.name: each for each in scheduler.qos()}
         assert qos["prod"].preempts == ("spot",)
+        assert set(scheduler.qos_minutes()) == set(qos)
         shares = {(each.account, each.user) for each in scheduler.shares()}
         assert (cluster.spec.account, "") in shares
 

@@ -19,6 +19,7 @@ from hpcplat.errors import HpcplatError, InvalidError, NotFoundError, Unavailabl
 from hpcplat.processes import Completed
 from hpcplat.quantities import parse_limit
 from hpcplat.slurm import (
+    assoc_mgr,
     refusals,
     sacct,
     sacctmgr,
@@ -492,3 +493,18 @@ def test_every_recorded_file_is_read_here(version: str) -> None:
     for path in (RECORDED / version).iterdir():
         name = re.sub(r"\.(?:err|rc)$", "", path.name)
         assert name in known, f"{path} is recorded but not read"
+
+
+def test_minutes_of_a_qos(version: str) -> None:
+    text = read(version, "assoc_mgr.txt")
+    used = assoc_mgr.parse_qos_minutes(text)
+    assert set(used) == {"normal", "spot", "prod"}
+    assert used["spot"]["mem"] > 0
+    assert used["spot"]["gres/gpu"] == 0
+    limited = text.replace("gres/gpu=N(0)", "gres/gpu=600(480)")
+    assert assoc_mgr.parse_qos_minutes(limited)["prod"]["gres/gpu"] == 480
+    hidden = text[: text.index("QOS Records")]
+    assert assoc_mgr.parse_qos_minutes(hidden) == {}
+    for bad in ("", limited.replace("600(480)", "600")):
+        with pytest.raises(UnreadableError):
+            assoc_mgr.parse_qos_minutes(bad)

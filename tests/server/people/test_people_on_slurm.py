@@ -203,6 +203,8 @@ def test_what_was_used_is_reported(site: Client, cluster: Cluster) -> None:
     mine = used["nlp", "alice", ""]
     assert 0 < mine["gpu_hours"] < mine["gpu_hours_asked"]
     assert mine["gpu_hours_asked"] >= 0.25  # a GPU for a quarter of an hour
+    # A batch script ran, and nobody saw whether on its GPU.
+    assert 0 < mine["gpu_hours_unknown"] <= mine["gpu_hours"]
     others = site("bob").get("/usage", params={"since": since}).json()["rows"]
     assert [row for row in others if row["user"] != "bob"] == []
     cluster.run("scancel", ran)

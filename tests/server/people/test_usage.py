@@ -9,6 +9,7 @@ import pytest
 
 from hpcplat.slurm.scheduler import PastJob
 from server.people import usage
+from server.people.idle import Watch
 from tests.server.fakes import past_job
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -34,7 +35,10 @@ def start(number: int, begin: datetime, hours: float, **changes: object) -> Past
 
 
 def rows(*past: PastJob, price: float | None = None) -> list[tuple[object, ...]]:
-    found = usage.report(past, NOON, NOON + 4 * HOUR, {"lab": "nlp"}, price)
+    nothing = Watch()
+    found = usage.report(
+        past, NOON, NOON + 4 * HOUR, {"lab": "nlp"}, price, lambda _: nothing
+    )
     return [
         (r.user, r.project, r.jobs, r.gpu_hours_asked, r.gpu_hours, r.price)
         for r in found
