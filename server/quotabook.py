@@ -17,7 +17,10 @@ logger = logging.getLogger("hpcplat.quotas")
 
 REFRESH: Final = 10.0  # seconds: older ones are renewed beside the requests
 STALE: Final = 30.0  # seconds: older ones are never used
-KEPT: Final = 600.0  # seconds after the last request that it is kept fresh
+KEPT: Final = 600.0  # seconds after the last request that it is kept as fresh as that
+QUIET: Final = (
+    20.0  # seconds: so old it may grow when nobody asks; the loop sees it late
+)
 RETRY: Final = 5.0  # seconds after a failure before Slurm is asked again
 
 
@@ -25,8 +28,8 @@ class QuotaBook:
     """The book of a cluster.
 
     A request finds it in memory; from 10 seconds on a thread renews it, and no
-    request waits for that until it is 30 seconds old. A service keeps it fresh
-    (``keep_fresh``) while people submit now and then: only the first one waits.
+    request waits for that until it is 30 seconds old. A service keeps it from growing
+    so old (``keep_fresh``), at half the pace while nobody submits: no request waits.
     """
 
     def __init__(self, site: Site, clock: Callable[[], float] = time.monotonic) -> None:
@@ -34,6 +37,7 @@ class QuotaBook:
         self._clock = clock
         self._known: tuple[float, Book] | None = None
         self._wanted_at = -KEPT
+        self._renewing_at = -KEPT  # when a thread was last told to
         self._failure: tuple[float, UnavailableError] | None = None
         self._asking = threading.Lock()
 
@@ -77,10 +81,11 @@ class QuotaBook:
             raise
 
     def keep_fresh(self) -> None:
-        """Renew it, beside, if it grows old and was looked at in the last minutes."""
-        known, now = self._known, self._clock()
-        is_wanted = now - self._wanted_at < KEPT and not self._failed_lately()
-        if known and is_wanted and now - known[0] >= REFRESH:
+        """Renew it, beside, if it grows old, or was never asked for."""
+        now = self._clock()
+        pace = REFRESH if now - self._wanted_at < KEPT else QUIET
+        asked_at = max(self._known[0] if self._known else -KEPT, self._renewing_at)
+        if now - asked_at >= pace and not self._failed_lately():
             self._renew_beside()
 
     def forget(self) -> None:
@@ -89,11 +94,14 @@ class QuotaBook:
 
     def _renew_beside(self) -> None:
         if self._asking.acquire(blocking=False):
+            self._renewing_at = self._clock()
             threading.Thread(target=self._renew, name="quotas", daemon=True).start()
 
     def _renew(self) -> None:
         try:
-            self._renewed(enforced_by(self._site.facts().config))
+            enforced = enforced_by(self._site.facts().config)
+            if enforced:
+                self._renewed(enforced)
         except UnavailableError as error:
             self._failure = (self._clock(), error)
             logger.warning("Slurm does not tell its limits: %s", error)
