@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated, Any, Final
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from hpcplat.cli.session import AsJson, print_json, service
 from hpcplat.cli.tables import Column, shown
 from hpcplat.errors import InvalidError
+from hpcplat.quantities import format_duration
 
 app = typer.Typer(help="What you may have, and what is used of it.")
 
@@ -85,9 +87,11 @@ def _what(row: Mapping[str, Any]) -> str:
 
 
 def _fraction_of(row: Mapping[str, Any]) -> str:
-    """Return what is used of what is allowed; Slurm's GPU-minutes as hours."""
+    """Return what is used of what is allowed; minutes as hours, seconds as time."""
     if row["what"] == MINUTES:
         return f"{row['used'] / 60:.1f}/{row['allowed'] / 60:g}"
+    if row["what"] == "time":  # of each job: none is used up
+        return format_duration(timedelta(seconds=row["allowed"]))
     return f"{row['used']}/{row['allowed']}"
 
 

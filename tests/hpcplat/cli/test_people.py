@@ -25,6 +25,21 @@ def test_a_bar_is_full_at_the_limit(used: int, allowed: int, filled: int) -> Non
     assert len(drawn) == quota.WIDTH
 
 
+@pytest.mark.parametrize(
+    ("what", "used", "allowed", "words"),
+    [
+        ("gres/gpu", 2, 8, "2/8"),
+        ("gres/gpu minutes", 90, 6000, "1.5/100"),
+        ("time", 0, 172_800, "2-00:00:00"),
+    ],
+)
+def test_what_is_used_is_said_in_peoples_units(
+    what: str, used: int, allowed: int, words: str
+) -> None:
+    row = {"what": what, "used": used, "allowed": allowed}
+    assert quota.LIMITS[-1].cell(row) == words
+
+
 def hpcplat(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environ = {
         **{k: v for k, v in os.environ.items() if not k.startswith("HPCPLAT")},
