@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, fields
+import platform
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 
@@ -20,6 +21,7 @@ class Beacon:
     ``usual`` how long one takes (seconds); ``count`` is a time in milliseconds.
     ``lost`` are nodes that are gone. ``recovers``: the job may be put into the queue
     again. Only a change tells of life: clocks of other machines may differ.
+    ``cut_off``: an agent on another node lost touch with the coordinator since then.
     """
 
     count: int
@@ -30,13 +32,24 @@ class Beacon:
     usual: float = 0.0
     lost: tuple[str, ...] = ()
     recovers: bool = False
+    cut_off: bool = False
 
 
 def write(path: Path, beacon: Beacon) -> None:
     """Write it aside and rename it; not synced to disk: an old one does no harm."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
     aside.write_text(json.dumps(asdict(beacon)), encoding="utf-8")
     aside.replace(path)
+
+
+def mark_cut_off(path: Path) -> None:
+    """Say that the coordinator can't be reached; its next beacon takes that back.
+
+    Raises OSError where the file can't be read or written.
+    """
+    newest = parse(path.read_bytes())
+    if newest is not None and not newest.cut_off:
+        write(path, replace(newest, cut_off=True))
 
 
 def parse(content: bytes) -> Beacon | None:

@@ -45,6 +45,7 @@ from launchers.messages import (
 )
 from launchers.observing import Observer
 from launchers.ports import free_port
+from launchers.recovery.beacons import tell_cut_off
 from launchers.recovery.keeperprocess import KeeperProcess
 from launchers.secrets import secret_values
 from launchers.starting import NotStarted, Starter
@@ -53,6 +54,7 @@ STOPPED_BY_TERM: Final = 128 + signal.SIGTERM
 KILLED: Final = 128 + signal.SIGKILL
 BEACON_SECONDS: Final = 0.5
 STACK_SECONDS: Final = 0.3  # for a rank to write its stacks
+STAY_SECONDS: Final = 60.0  # without a coordinator, for Slurm to end us
 YOUNG_SECONDS: Final = 0.05  # until the first step after a start
 PASSED_ON: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
@@ -279,13 +281,21 @@ class Agent:
         self._leave()
 
     def _cut_off(self, connection: Connection) -> None:
-        """Leave when the coordinator is gone: nobody would hear of these ranks.
+        """End the ranks when the coordinator is gone: nobody would hear of them.
 
-        If the job can go on elsewhere, its next attempt waits for this node to be free.
+        If the job can go on elsewhere, we stay until Slurm ends us. A node that has a
+        step to end tells slurmctld itself when it is done with the job; one that has
+        none answers the order to end it, and slurmctld takes in no answer to that order
+        before it gave up on reaching the dead node, ten seconds later (slurmd's
+        ALREADY_COMPLETE, in Slurm 22.05's log at debug2).
         """
-        if self._plan.recovers:
-            self._kill()
-        self._leave()
+        if not self._plan.recovers or self._leaving:
+            self._leave()
+            return
+        self._drop_awaited()
+        self._kill()
+        tell_cut_off(self._place.run.beacon)
+        self._loop.later(STAY_SECONDS, self._leave)
 
     def _leave(self) -> None:
         self._leaving = True

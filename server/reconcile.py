@@ -12,9 +12,10 @@ from hpcplat.errors import HpcplatError, UnavailableError
 from hpcplat.slurm.scheduler import LiveJob, PastJob
 from hpcplat.slurm.states import has_ended
 from server.database import Database
+from server.hurrying import Hurrying
 from server.judgement import Patience, Report, Sight, Verdict, judge, with_report
 from server.metrics import Metrics
-from server.queries import leases, submissions, verdicts
+from server.queries import arrivals, leases, submissions, verdicts
 from server.queries.submissions import Watched
 from server.queries.verdicts import Judged
 from server.recovery import Recovery
@@ -34,8 +35,6 @@ LEASE: Final = timedelta(seconds=15)
 BATCH: Final = 200  # verdicts written in one transaction
 MOST_IDS: Final = 400  # job ids that sacct is asked for by name
 CANCEL_AGAIN: Final = timedelta(seconds=10)
-HURRY: Final = timedelta(seconds=90)  # a requeue passes through COMPLETING first
-START_AGAIN: Final = timedelta(seconds=10)  # each start asked for begins Slurm's anew
 MARGIN: Final = timedelta(hours=1)  # clocks of the service and of Slurm may differ
 
 
@@ -90,8 +89,7 @@ class Reconciler:
         self._open = OpenStarts()
         self.recovery = Recovery(database, site, self.hurry, metrics)
         self.requeueing = Requeueing(database, site, self.hurry)
-        self._hurried: dict[int, datetime] = {}
-        self._starts = Spacing(START_AGAIN)
+        self._hurrying = Hurrying()
         self._foreign: set[str] = set()
         self._cancels = Spacing(CANCEL_AGAIN)
 
@@ -120,14 +118,12 @@ class Reconciler:
         return Look(leads=True, busy=True, moved=moved > 0)
 
     def hurry(self, slurm_job_id: int) -> None:
-        """Let a requeued job start at once, when it is back in the queue.
+        """Let a requeued job start at once, when it is back in the queue."""
+        self._hurrying.hurry(slurm_job_id, _now())
 
-        Slurm itself would make it wait for two minutes. Who says so round after round
-        changes nothing: each start that is asked for puts Slurm's own off.
-        """
-        if slurm_job_id not in self._hurried:
-            self._starts.forget(slurm_job_id)
-        self._hurried[slurm_job_id] = _now() + HURRY
+    def is_hurrying(self) -> bool:
+        """Whether a requeued job may be back in the queue any moment."""
+        return self._hurrying.is_close(_now())
 
     def give_up(self) -> None:
         """Let another service lead at once."""
@@ -209,9 +205,8 @@ class Reconciler:
             if settled.step == "wait":
                 submissions.missed(session, doubt.submission_id, settled.missed_at)
             elif settled.step == "found":
-                submissions.sent(
-                    session, doubt.submission_id, settled.slurm_job_id, now
-                )
+                found = {doubt.submission_id: settled.slurm_job_id}
+                arrivals.note(session, found, now)
             elif settled.step == "unknown":
                 submissions.given_up(session, doubt.submission_id, now)
             elif doubt.cancel_asked:
@@ -276,8 +271,7 @@ class Reconciler:
             if not leases.holds(session, lease, self.holder, now):
                 return False  # we were stopped for long: what we know is old
             leases.take(session, lease, self.holder, now, LEASE)
-            for judged in batch:
-                verdicts.store(session, judged, now)
+            verdicts.store_all(session, batch, now)
         for judged in batch:
             self._stored[judged.submission_id] = judged
             self._open.note(judged.submission_id, judged.verdict.starts)
@@ -300,21 +294,12 @@ class Reconciler:
         return moved + self._mend_strangers(strangers)
 
     def _start_hurried(self, told: Told) -> None:
-        now = told.asked_at
-        self._hurried = {job: end for job, end in self._hurried.items() if now <= end}
-        if not self._hurried:
-            return
-        for record in (one for records in told.live.values() for one in records):
-            if number(record) in self._hurried and record.reason == "BeginTime":
-                self._start_now(record.address, now)
-
-    def _start_now(self, address: str, now: datetime) -> None:
-        if not self._starts.is_due(address, now):
-            return
-        try:
-            self.site.scheduler.start_now(address)
-        except HpcplatError as error:  # then it waits as Slurm has it
-            logger.warning("starting %s: %s", address, error)
+        records = [one for records in told.live.values() for one in records]
+        for address, pause in self._hurrying.due(records, told.asked_at):
+            try:
+                self.site.scheduler.start_now(address, pause)
+            except HpcplatError as error:  # then it waits as Slurm has it
+                logger.warning("starting %s: %s", address, error)
 
     def _mend_known(self, watched: Watched, alive: list[LiveJob], told: Told) -> int:
         others = {number(record) for record in alive} - {watched.slurm_job_id}
@@ -368,7 +353,7 @@ class Reconciler:
             return 0  # it was sent while Slurm was asked: the next round sees to it
         if row.state == Sending.QUEUED:  # its sbatch got through after all
             with self.database.write() as session:
-                submissions.sent(session, row.id or 0, root, now)
+                arrivals.note(session, {row.id or 0: root}, now)
             return 1
         if row.state == Sending.SENT and row.slurm_job_id == root:
             with self.database.write() as session:

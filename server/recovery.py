@@ -35,6 +35,7 @@ from server.states import Sending
 logger = logging.getLogger("hpcplat.recovery")
 
 SILENT: Final = 4.0  # seconds without a new beacon, of one a second
+ASK_AGAIN: Final = 1.0  # seconds, where the job's other nodes lost touch with its host
 TOLD: Final = frozenset(
     {
         EventKind.NODE_LOST,
@@ -72,7 +73,7 @@ class _Sight:
 
     count: int = -1
     since: float = 0.0
-    probed: float = 0.0
+    probed: float = -ASK_AGAIN  # when slurmd was asked last
     acted_on: int = -1
     warned: int = -1  # the start that was told to leave a drained node
     marked: set[str] = field(default_factory=set)
@@ -128,9 +129,13 @@ class Recovery:
         """Take note of a beacon; True if it stands still, and nothing was done yet."""
         if shown.count != sight.count:
             sight.count, sight.since = shown.count, now
+            if not shown.cut_off:
+                return False
+        if sight.acted_on == shown.count:
             return False
-        quiet = now - max(sight.since, sight.probed)
-        return quiet > SILENT and sight.acted_on != shown.count
+        if shown.cut_off:
+            return now - sight.probed >= ASK_AGAIN
+        return now - max(sight.since, sight.probed) > SILENT
 
     def _look_at(self, watched: Watched, record: LiveJob) -> int:
         if record.state.base is BaseState.PENDING:

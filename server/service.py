@@ -36,6 +36,7 @@ from server.queries.submissions import Work
 from server.quotabook import QuotaBook
 from server.quotas import Book
 from server.reconcile import Look, Reconciler, Rhythm
+from server.remembering import Remembered
 from server.secretkeeping import SecretKeeper
 from server.site import Site
 from server.submission import Pace, Submitter
@@ -43,10 +44,15 @@ from server.submission import Pace, Submitter
 logger = logging.getLogger("hpcplat.service")
 
 LAST_LOOK: Final = 2.0  # seconds that the end waits for a question to Slurm
-GLANCE: Final = 1.0  # seconds between looks at the beacons of jobs
+GLANCE: Final = 0.5  # seconds between looks at the beacons of jobs
+HURRIED: Final = 0.3  # seconds between questions while a job is about to start again
 LEFT_OUT: Final = timedelta(hours=1)  # for how long a node that died gets no new job
 DEAD_FRESH: Final = 1.0  # seconds that the list of dead nodes is believed
+ACCOUNT_BELIEVED: Final = 5.0  # seconds that a workspace's account is believed
 FRESH_ENOUGH: Final = 1.0  # seconds that an embedded service believes its rows
+
+# A user's number, whether they administer, and the workspace that they name.
+AccountKey = tuple[int, bool, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,7 @@ class Service:
             self.times.pace,
             self.metrics,
         )
+        self.accounts = Remembered[AccountKey, str](ACCOUNT_BELIEVED)
         self.secret_keeper = SecretKeeper(database, self.fill, self.submits_as)
         self.is_running = False
         self._stopping = threading.Event()
@@ -261,6 +268,8 @@ class Service:
 
     def _wait(self, seconds: float) -> None:
         """Wait for the next round, but no longer than the jobs' own beacons allow."""
+        if self.reconciler.is_hurrying():
+            seconds = min(seconds, HURRIED)
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if self._nudged.wait(min(left, GLANCE)):

@@ -195,12 +195,12 @@ class CommandLine:
         """Put a job back into the queue under the same id."""
         self._order(scontrol.argv_requeue(address))
 
-    def start_now(self, address: str) -> None:
-        """Let a pending job begin, in two seconds, whatever its begin time.
+    def start_now(self, address: str, pause: int = scontrol.START_PAUSE) -> None:
+        """Let a pending job begin, in some seconds, whatever its begin time.
 
         Sooner, a node that has just killed the job would refuse to launch it.
         """
-        self._order(scontrol.argv_start_now(address))
+        self._order(scontrol.argv_start_now(address, pause))
 
     def hold(self, address: str) -> None:
         """Keep a pending job from starting."""

@@ -328,8 +328,8 @@ class Scheduler(Protocol):
         """Put a job back into the queue under the same id."""
         ...
 
-    def start_now(self, address: str) -> None:
-        """Let a pending job begin, in two seconds, whatever its begin time.
+    def start_now(self, address: str, pause: int = 2) -> None:
+        """Let a pending job begin, in some seconds, whatever its begin time.
 
         Sooner, a node that has just killed the job would refuse to launch it.
         """

@@ -21,6 +21,7 @@ from hpcplat.slurm.hostlist import expand
 from hpcplat.slurm.scheduler import Partition
 
 _SETTING: Final = re.compile(r"(?P<name>[A-Za-z_][\w/() \-]*?)\s*=\s?(?P<value>.*)")
+START_PAUSE: Final = 2  # seconds, see argv_start_now
 _NODE_STATES: Final = ("down", "drain", "resume")
 
 
@@ -111,14 +112,16 @@ def argv_release(address: str) -> list[str]:
     return ["scontrol", "release", checked(address)]
 
 
-def argv_start_now(address: str) -> list[str]:
-    """Return the arguments that let a pending job begin, in two seconds.
+def argv_start_now(address: str, pause: int = START_PAUSE) -> list[str]:
+    """Return the arguments that let a pending job begin, in some seconds.
 
     Not at once: a node that has just been told to kill the job refuses to launch it
     again within the same second ("Job credential revoked"), and Slurm then ends the
-    job as FAILED. Clocks of nodes differ, hence two.
+    job as FAILED. Clocks of nodes differ, hence two. Where that is past, no pause is
+    best: Slurm then looks at its queue at once, else when its next turn comes.
     """
-    return ["scontrol", "update", f"jobid={checked(address)}", "StartTime=now+2"]
+    begin = f"now+{pause}" if pause else "now"
+    return ["scontrol", "update", f"jobid={checked(address)}", f"StartTime={begin}"]
 
 
 def argv_node_state(node: str, state: str, reason: str) -> list[str]:

@@ -34,6 +34,17 @@ class BeaconWriter:
             time.sleep(EVERY)
 
 
+def tell_cut_off(path: Path) -> None:
+    """Let the service know at once that the coordinator is gone, from another node."""
+    threading.Thread(target=_mark, args=(path,), name="beacon", daemon=True).start()
+
+
+def _mark(path: Path) -> None:
+    # Where it can't be written, the service sees in some seconds that none comes.
+    with contextlib.suppress(OSError):
+        beacon.mark_cut_off(path)
+
+
 def last_words(path: Path, attempt: int) -> dict[str, float]:
     """Return what an earlier attempt's beacon said last: its step, and when."""
     try:

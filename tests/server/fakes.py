@@ -237,7 +237,7 @@ class FakeSlurm:
         self._ask("requeue")
         self.requeued.append(address)
 
-    def start_now(self, address: str) -> None:
+    def start_now(self, address: str, pause: int = 2) -> None:
         raise InvalidError("not in this fake")
 
     def hold(self, address: str) -> None:

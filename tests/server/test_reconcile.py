@@ -18,7 +18,7 @@ from server.database import Database
 from server.ids import new_job_id
 from server.judgement import Patience
 from server.metrics import Metrics
-from server.queries import events, jobs, people, submissions
+from server.queries import arrivals, events, jobs, people, submissions
 from server.queries.jobs import NewJob, Scope
 from server.queries.submissions import Work
 from server.reconcile import Reconciler, Rhythm
@@ -565,7 +565,7 @@ def test_submissions_are_unchanged_only_if_nobody_moved_them(world: World) -> No
         [seen] = submissions.in_hand(session, "fake")
     with world.database.write() as session:
         assert submissions.unchanged(session, seen)
-        submissions.sent(session, seen.submission_id, 5, datetime.now(UTC))
+        arrivals.note(session, {seen.submission_id: 5}, datetime.now(UTC))
         session.flush()
         assert not submissions.unchanged(session, seen)
 
@@ -575,7 +575,9 @@ def test_a_start_is_asked_for_once_however_often_it_is_hurried(
 ) -> None:
     """Each start that is asked for puts Slurm's own off by two seconds."""
     asked: list[str] = []
-    monkeypatch.setattr(world.slurm, "start_now", asked.append)
+    monkeypatch.setattr(
+        world.slurm, "start_now", lambda address, _: asked.append(address)
+    )
     _, slurm_id = world.submit()
     live = world.slurm.live
     live[slurm_id] = replace(live[slurm_id], reason="BeginTime", restarts=1)

@@ -199,6 +199,34 @@ def test_an_alarm_needs_no_question_to_slurm(world: World) -> None:
     assert not world.recovery.is_alarmed()
 
 
+def test_a_host_that_others_lost_touch_with_is_asked_for_at_once(world: World) -> None:
+    world.shine(1)
+    world.look()
+    beacon.mark_cut_off(world.folder.beacon)
+    assert world.recovery.is_alarmed()
+    assert world.look() == 1
+    assert world.slurm.requeued == ["7"]
+    assert not world.recovery.is_alarmed()  # once is enough
+
+
+def test_a_host_that_others_lost_touch_with_may_be_well(world: World) -> None:
+    world.answers["n1"] = True
+    world.shine(1, cut_off=True)
+    for _ in range(4):
+        world.look(0.5)
+    assert world.asked == ["n1", "n1"]  # once a second at most
+    assert not world.slurm.requeued
+
+
+def test_a_coordinator_that_lives_takes_back_that_it_is_gone(world: World) -> None:
+    beacon.write(world.folder.beacon, Beacon(1, 1, "7", "n1", step=5, recovers=True))
+    beacon.mark_cut_off(world.folder.beacon)
+    marked = beacon.parse(world.folder.beacon.read_bytes())
+    assert marked == Beacon(1, 1, "7", "n1", step=5, recovers=True, cut_off=True)
+    world.shine(2)
+    assert not world.look()
+
+
 def test_a_beacon_that_is_none_is_no_beacon() -> None:
     assert beacon.parse(b"") is None
     assert beacon.parse(b"[1]") is None

@@ -132,6 +132,8 @@ def test_a_dead_batch_host_is_set_down_and_the_job_goes_on_elsewhere(
     job_id, (host, _) = counting(api)
     killed = time.monotonic()
     nodes.kill_node(host)
+    beacon = Path(api.job(job_id)["folder"]) / "beacon.json"
+    until(lambda: json.loads(beacon.read_text())["cut_off"], beacon.read_text)
     until(
         lambda: any(e["kind"] == "node-died" for e in api.events(job_id)),
         lambda: api.events(job_id),

@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 
@@ -27,17 +28,23 @@ def requeue(here: Stage, times: int) -> list[Took]:
 
 
 def torchrun(here: Stage, times: int, *, node: bool) -> list[Took]:
-    """Kill a rank or a node under torchrun; a third node of the job stands by.
+    """Kill a rank or a node under torchrun.
 
-    Its store is on the batch host, which lives. Each harm has a job of its own: torchrun
-    ends the job where it does not recover, and then nothing is returned.
+    Its store is on the batch host, which lives. Where a node dies, torchrun on a third
+    one begins at that very moment, as if somebody had known. (One that stands by all
+    the time, with --nnodes=2, keeps torch 2.13 from ever going on: whoever of the three
+    comes last stays in the rendezvous' wait list, and the others restart for it, again
+    and again. The store of its agents, which 2.13 has ranks share by default, does so
+    too: gloo finds in it where ranks of the last start listened.) Each harm has a job of its own: torchrun ends the job where it does not
+    recover, and then nothing is returned.
     """
     found: list[Took] = []
-    for _ in range(1 if node else min(times, 5)):
+    for _ in range(min(times, 5)):
         run = _submit(here, _torchrun)
         run.until_steps(BEFORE)
         if node:
             killed = here.kill(_busy(run, EXCEPT_BATCH_HOST))
+            (run.folder.root / GO).touch()
         else:
             killed = time.time()
             _ranks(run, run.hosts())[-1].kill()
@@ -47,6 +54,7 @@ def torchrun(here: Stage, times: int, *, node: bool) -> list[Took]:
 
 
 EXCEPT_BATCH_HOST = slice(1, None)
+GO = "go"  # a file: the third torchrun begins
 
 
 def _submit(here: Stage, template: Callable[[RunFolder], str]) -> Run:
@@ -125,12 +133,20 @@ def _torchrun(folder: RunFolder) -> str:
     torch = [sys.executable, "-I", "-m", "torch.distributed.run", "--nnodes=2"]
     torch += ["--nproc-per-node=2", "--max-restarts=5", "--rdzv-backend=c10d"]
     torch += ["--rdzv-endpoint=127.0.0.1:29875", "--rdzv-id=bench"]
-    torch += ["-m", "launchers.megatron", str(folder.spec)]
+    # As soon as it can: the monitor looks each 0.1 s, who is silent for 2 s is dead.
+    torch += ["--monitor-interval=0.1"]
+    torch += ["--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2"]
+    torch += [str(Path(__file__).with_name("plainrank.py")), str(folder.spec)]
+    waits = f"while [ ! -e {shlex.quote(str(folder.root / GO))} ]; do sleep 0.05; done"
     return (
         _head(folder, 3, 1)
         + "#SBATCH --no-kill --no-requeue\n"
         + _variables(folder, "1")
+        + "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1\n"
         + "srun --no-kill --kill-on-bad-exit=0 --wait=0 bash -c "
-        + shlex.quote(f"export NODE_RANK=$SLURM_NODEID; exec {shlex.join(torch)}")
+        + shlex.quote(
+            f"[ $SLURM_NODEID -lt 2 ] || {waits}\n"
+            f"export NODE_RANK=$SLURM_NODEID; exec {shlex.join(torch)}"
+        )
         + "\n"
     )

@@ -35,18 +35,24 @@ def batch_host(here: Stage, times: int) -> list[Took]:
 
 def _once(here: Stage, api: Client) -> Took:
     spec = here.spec(0, 1).model_dump(mode="json", exclude_defaults=True)
+    submitted = time.time()
     job_id = str(api.submit(spec, wait=60)["id"])
     folder = RunFolder(Path(api.job(job_id)["folder"]))
     run = Run(here, "", folder)
     run.until_steps(30)
     began = run.events(EventKind.ATTEMPT_STARTED, EventKind.STEPPING)
-    cold = began[1].details["at"] - began[0].time
+    cold, waited = began[1].details["at"] - submitted, began[0].time - submitted
     killed = here.kill(run.nodes[0])
     until(lambda: len(run.events(EventKind.STEPPING)) > 1, "a step of the next attempt")
     took = run.events(EventKind.STEPPING)[-1].details["at"] - killed
     (failure,) = ledger(eventlog.read_all(folder.events)[0], time.time()).failures
     api.cancel(job_id)
-    print(f"(a cold start took {cold:.2f} s)", flush=True)
+    again = run.events(EventKind.ATTEMPT_STARTED)[1].time - killed
+    print(
+        f"(from the submission: {waited:.2f} s to the start, {cold:.2f} s to a step;"
+        f" from the kill: {again:.2f} s to the start, {took:.2f} s to a step)",
+        flush=True,
+    )
     until(lambda: api.job(job_id)["state"] == "CANCELLED", "the end of the job")
     here.recover()
     return Took(took, 0.0, failure.lost_steps, failure)
