@@ -30,10 +30,13 @@ class Machine:
     """Reads a node's state; rates are since the reading before.
 
     ``gpus`` are the driver's numbers of the job's own GPUs; None: all that are seen.
+    ``found``: those of this machine, if somebody has looked already.
     """
 
-    def __init__(self, gpus: tuple[int, ...] | None = None) -> None:
-        self._gpus = Gpus()
+    def __init__(
+        self, gpus: tuple[int, ...] | None = None, found: Gpus | None = None
+    ) -> None:
+        self._gpus = Gpus() if found is None else found
         # Where the job's cgroup hides the others, they are numbered from 0 anew.
         hidden = gpus is not None and len(self._gpus) <= len(gpus)
         self._chosen = None if hidden else gpus

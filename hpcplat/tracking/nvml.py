@@ -39,30 +39,35 @@ class _Memory(ctypes.Structure):
 class Gpus:
     """The GPUs of this machine; none where there is no driver."""
 
-    def __init__(self) -> None:
-        self._handles: list[ctypes.c_void_p] = []
+    def __init__(self, library: str = _LIBRARY) -> None:
+        self._handles: dict[int, ctypes.c_void_p] = {}
+        self._count = 0
         try:
-            self._nvml = ctypes.CDLL(_LIBRARY)
-        except OSError:
+            self._nvml = ctypes.CDLL(library)
+            self._find()
+        except (OSError, AttributeError):
+            # No driver, or one so old that it lacks these functions: nothing is told.
+            self._handles.clear()
+
+    def _find(self) -> None:
+        nvml, count = self._nvml, ctypes.c_uint()
+        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
             return
-        count = ctypes.c_uint()
-        if self._nvml.nvmlInit_v2() or self._nvml.nvmlDeviceGetCount_v2(
-            ctypes.byref(count)
-        ):
-            return
-        for index in range(count.value):
+        self._count = count.value
+        for index in range(self._count):
             handle = ctypes.c_void_p()
             found = ctypes.byref(handle)
-            if not self._nvml.nvmlDeviceGetHandleByIndex_v2(index, found):
-                self._handles.append(handle)
+            if not nvml.nvmlDeviceGetHandleByIndex_v2(index, found):
+                self._handles[index] = handle
 
     def __len__(self) -> int:
-        return len(self._handles)
+        """Return how many the driver counts, those that can't be asked included."""
+        return self._count
 
     def states(self, chosen: Iterable[int] | None = None) -> list[GpuState]:
         """Return the state of the ``chosen`` GPUs, by the driver's index."""
-        indexes = range(len(self._handles)) if chosen is None else chosen
-        return [self._state(index) for index in indexes if index < len(self._handles)]
+        indexes = range(self._count) if chosen is None else chosen
+        return [self._state(index) for index in indexes if index in self._handles]
 
     def _state(self, index: int) -> GpuState:
         handle = self._handles[index]
