@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +21,7 @@ from hpcplat.runfolder import RunFolder
 from hpcplat.sitepolicy import SitePolicy
 
 KEY_PREFIX: Final = "hpcplat:"
+_PLAIN: Final = re.compile(r"[\w\-./:,@+]*")  # what sbatch reads as it stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,7 @@ def sbatch_quoted(option: str) -> str:
     unquoted ``#`` (its own reader, not a shell's).
     """
     name, separator, value = option.partition("=")
-    if not separator or all(char.isalnum() or char in "-_./:,@+" for char in value):
+    if not separator or _PLAIN.fullmatch(value):
         return option
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'{name}="{escaped}"'
@@ -250,6 +252,7 @@ def _template() -> jinja2.Template:
         autoescape=False,
     )
     environment.filters["sh"] = shlex.quote
+    environment.filters["words"] = shlex.join
     return environment.get_template("job.sbatch.j2")
 
 

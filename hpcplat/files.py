@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,8 @@ def write_whole(
     ``owner`` is who owns the file from its first moment under its name (root only).
     """
     data = content.encode() if isinstance(content, str) else content
-    handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             if owner is not None:
@@ -41,9 +42,9 @@ def write_whole(
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        Path(aside).replace(path)
+        aside.replace(path)
     except BaseException:  # a full disk or Ctrl-C: leave no half file behind
-        Path(aside).unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)
         raise
     if durable:
         sync_folder(path.parent)

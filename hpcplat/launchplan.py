@@ -76,7 +76,8 @@ class LaunchPlan:
 
     def to_json(self) -> str:
         """Return it as it stands in the run folder."""
-        return json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
+        mine = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps(mine, ensure_ascii=False, default=asdict) + "\n"
 
 
 def read_plan(path: Path) -> LaunchPlan:

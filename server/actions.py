@@ -19,7 +19,7 @@ from hpcplat.tracking.aimlink import aim_path
 from server import auth, logfiles, standing
 from server.auth import Action, Principal
 from server.ids import new_job_id, submission_key
-from server.intake import Admitted
+from server.intake import Admitted, Made
 from server.preparation import array_chunks, script_for
 from server.queries import events, jobs, people, submissions, workspaces
 from server.queries.jobs import Named, Scope
@@ -34,6 +34,35 @@ from server.tables import Attempt, Job, Submission
 def job_answer(named: Named) -> JobAnswer:
     """Return a job as the API gives it."""
     return JobAnswer(**_fields(named))
+
+
+def answer_of_made(made: Made) -> JobAnswer:
+    """Return a job as the API gives it when it was written down just now."""
+    job = made.job
+    return JobAnswer(
+        id=job.id,
+        name=job.name,
+        kind=job.kind,
+        workspace=made.workspace,
+        user=made.user,
+        cluster=job.cluster,
+        state=State.QUEUED,
+        is_final=False,
+        reason="",
+        slurm_job_id=None,
+        partition=job.partition,
+        nodes=job.nodes,
+        gpus=job.gpus,
+        tasks=job.tasks,
+        attempts=0,
+        exit_code=None,
+        folder=job.folder,
+        aim=aim_path(job.id, f"/aim/{made.workspace}"),
+        created_at=made.at,
+        updated_at=made.at,
+        started_at=None,
+        ended_at=None,
+    )
 
 
 def job_details(named: Named) -> JobDetails:

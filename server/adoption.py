@@ -33,7 +33,7 @@ from hpcplat.sbatchline.specs import imported
 from hpcplat.slurm.scheduler import LiveJob, PastJob
 from server.auth import Principal
 from server.intake import DEFAULT_WORKSPACE
-from server.queries import jobs, people, submissions
+from server.queries import arrivals, jobs, people
 from server.queries.jobs import NewJob
 from server.service import Service
 from server.states import ADOPTED
@@ -150,7 +150,7 @@ def _adopt(
     jobs.create(session, [_row(service, principal, call, facts, workspace)], now)
     session.flush()
     [row] = jobs.submissions_of(session, _job_id(call))
-    submissions.sent(session, row.id or 0, call.job_id, now)
+    arrivals.note(session, {row.id or 0: call.job_id}, now)
 
 
 def _is_there(session: Session, principal: Principal, job_id: str) -> bool:

@@ -16,10 +16,12 @@ from hpcplat.settings import Settings, own_environment
 from hpcplat.sitepolicy import SitePolicy, read_policy
 from hpcplat.slurm.scheduler import Scheduler
 from server import problems
+from server.auth import Principal
 from server.database import Database
 from server.doors import Doors
 from server.identity.choice import submitting
 from server.limits import Observed
+from server.remembering import Remembered
 from server.routes import (
     cluster,
     health,
@@ -34,6 +36,7 @@ from server.schemas import Problem
 from server.service import Service, Times
 
 PREFIX: Final = "/api/v1"
+BELIEVED: Final = 5.0  # seconds that a token's holder is believed without a look
 DESCRIPTION: Final = (
     "Train on Slurm clusters: submit, watch, recover, prove the resume. Errors are"
     " RFC 9457 problem documents that name the field and the remedy."
@@ -80,7 +83,7 @@ def create_app(service: Service, *, threads: bool) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = service
-    app.state.principals = {}
+    app.state.principals = Remembered[str, Principal](BELIEVED)
     app.state.doors = Doors.of_policy(service.policy)
     for module in (jobs, sbatch, streams, cluster, health, tokens, workspaces, quotas):
         app.include_router(module.router, prefix=PREFIX, responses=PROBLEMS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +36,11 @@ class Database:
         self.url = _parse(url)
         self._reading = _engine(self.url)
         self._writing = self._reading.execution_options(**{WRITE: True})
+        # SQLite has one writer at a time, and lets those who wait sleep and look again,
+        # ever longer. Within this process they are woken as soon as it is their turn.
+        self._turn: AbstractContextManager[object] = (
+            threading.Lock() if self.is_sqlite else nullcontext()
+        )
         self._idle = threading.Condition()
         self._users = 0
         self._closed = False
@@ -56,6 +61,7 @@ class Database:
         """Open a transaction that is committed at the end, or rolled back whole."""
         with (
             self._use(),
+            self._turn,
             Session(self._writing, expire_on_commit=False) as session,
             session.begin(),
         ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
@@ -16,14 +15,18 @@ from server.doors import Doors
 from server.problems import LARGEST_BODY, too_large
 from server.queries import people
 from server.queries.jobs import Scope
+from server.remembering import Remembered
 from server.service import Service
 
-REMEMBERED: Final = 5.0  # seconds that a token's holder is believed without a look
 TOUCH_EVERY: Final = timedelta(minutes=5)
 
 
 async def service(request: Request) -> Service:
     """Return the service that this app is made for."""
+    return _service_of(request)
+
+
+def _service_of(request: Request) -> Service:
     found: Service = request.app.state.service
     return found
 
@@ -31,7 +34,9 @@ async def service(request: Request) -> Service:
 Serving = Annotated[Service, Depends(service)]
 
 
-async def principal(request: Request, serving: Serving) -> Principal:
+# What every request needs takes the service from the request itself: a dependency of a
+# dependency costs FastAPI more than what it returns.
+async def principal(request: Request) -> Principal:
     """Return who asks; raises UnauthenticatedError.
 
     A token goes before the socket's word, so that a person can act as a narrower self.
@@ -39,7 +44,7 @@ async def principal(request: Request, serving: Serving) -> Principal:
     doors: Doors = request.app.state.doors
     source = source_of(request)
     try:
-        found = await _identified(request, serving, doors)
+        found = await _identified(request, _service_of(request), doors)
     except UnauthenticatedError:
         doors.failed(source)
         raise
@@ -85,11 +90,11 @@ def source_of(request: Request) -> str:
 Source = Annotated[str, Depends(source)]
 
 
-async def scope(serving: Serving, asking: Asking) -> Scope:
+async def scope(request: Request, asking: Asking) -> Scope:
     """Return whose jobs the principal may see."""
     if asking.is_admin:
         return Scope(everything=True, user_id=asking.user_id)
-    return await run_in_threadpool(_scope, serving, asking)
+    return await run_in_threadpool(_scope, _service_of(request), asking)
 
 
 Seeing = Annotated[Scope, Depends(scope)]
@@ -131,18 +136,13 @@ async def _remembered(request: Request, who: str, serving: Service) -> Principal
 
 
 async def _looked_up(request: Request, who: str, serving: Service) -> Principal:
-    known: dict[str, tuple[float, Principal]] = request.app.state.principals
-    entry = known.get(who)
-    now = time.monotonic()
-    if entry is not None and now - entry[0] < REMEMBERED:
-        return entry[1]
+    known: Remembered[str, Principal] = request.app.state.principals
+    found = known.get(who)
+    if found is not None:
+        return found
     kind, _, name = who.partition(":")
     look_up = _by_token if kind == "token" else _by_peer
-    found = await run_in_threadpool(look_up, serving, name)
-    if len(known) > 10_000:
-        known.clear()
-    known[who] = (now, found)
-    return found
+    return known.keep(who, await run_in_threadpool(look_up, serving, name))
 
 
 def _by_token(serving: Service, token_digest: str) -> Principal:

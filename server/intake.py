@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 from sqlalchemy.exc import IntegrityError
@@ -37,11 +37,33 @@ DEFAULT_WORKSPACE: Final = workspaces.DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """What was written down of a job, for whom, and when."""
+
+    job: NewJob
+    workspace: str
+    user: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
-    """A job that has a row; ``is_replay`` if an earlier request made it."""
+    """A job that has a row: made by this request, or (None) by an earlier one."""
 
     job_id: str
-    is_replay: bool
+    made: Made | None
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether an earlier request made it."""
+        return self.made is None
+
+
+class Place(NamedTuple):
+    """A workspace that a job goes to."""
+
+    number: int
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +106,10 @@ def read_bulk(content: bytes, largest: int) -> BulkRequest:
         raise _field_errors(error) from error
 
 
-def admitted(
-    service: Service,
-    principal: Principal,
-    request: JobRequest,
-    accounts: dict[str | None, str] | None = None,
-) -> Admitted:
+def admitted(service: Service, principal: Principal, request: JobRequest) -> Admitted:
     """Check a request against the cluster and Slurm's limits on who asks.
 
-    ``accounts``: those of workspaces that were looked up for requests before. Raises
-    FieldsError, UnavailableError, or as ``workspace_of_job`` does.
+    Raises FieldsError, UnavailableError, or as ``workspace_of_job`` does.
     """
     spec = with_dataset_pinned(request.spec, service.policy.datasets)
     facts = service.site.facts()
@@ -103,10 +119,7 @@ def admitted(
         raise FieldsError([_missing_secret(name) for name in missing])
     parts = array_chunks(spec, facts.max_array_size)
     tasks = sum(chunk.tasks if chunk else 1 for chunk in parts)
-    accounts = {} if accounts is None else accounts
-    if spec.workspace not in accounts:
-        accounts[spec.workspace] = _account(service, principal, spec)
-    account = accounts[spec.workspace]
+    account = _account(service, principal, spec)
     book = service.quota_book()
     asked = None
     if book is not None:
@@ -124,12 +137,20 @@ def admitted(
 
 
 def _account(service: Service, principal: Principal, spec: JobSpec) -> str:
-    """Return the Slurm account that the job would run under; empty: the default."""
+    """Return the Slurm account that the job would run under; empty: the default.
+
+    Believed for some seconds: who may submit there is looked up anew as the job is
+    written down.
+    """
+    key = (principal.user_id, principal.is_admin, spec.workspace)
+    known = service.accounts.get(key)
+    if known is not None:
+        return known
     with service.database.read() as session:
         name = workspace_of_job(
             session, principal, spec.workspace, is_personal=not service.serves_others
         )
-        return people.account_of(session, name)
+        return service.accounts.keep(key, people.account_of(session, name))
 
 
 def accept(
@@ -174,14 +195,15 @@ def _written(
             digest = spec_digest(spec)
             earlier = _earlier(session, principal, key, digest)
             if earlier is not None:
-                accepted.append(Accepted(earlier, is_replay=True))
+                accepted.append(Accepted(earlier, None))
                 continue
             job_id = new_job_id()
+            place = places[request.spec.workspace]
             new.append(
                 NewJob(
                     id=job_id,
                     cluster=cluster,
-                    workspace_id=places[request.spec.workspace],
+                    workspace_id=place.number,
                     user_id=principal.user_id,
                     name=spec.name,
                     kind=spec.kind,
@@ -200,7 +222,8 @@ def _written(
                 folder = new[-1].folder
                 service.secret_keeper.keep(folder, request.secrets, principal.name)
                 with_secrets.append(job_id)
-            accepted.append(Accepted(job_id, is_replay=False))
+            made = Made(new[-1], place.name, principal.name, now)
+            accepted.append(Accepted(job_id, made))
         jobs.create(session, new, now)
         keptsecrets.note(session, with_secrets)
     return accepted
@@ -212,18 +235,15 @@ def _workspaces(
     principal: Principal,
     requests: Sequence[Admitted],
     now: datetime,
-) -> Mapping[str | None, int]:
-    """Return the numbers of the workspaces that are meant; refuses those not open."""
-    return {
-        wanted: people.ensure_workspace(
-            session,
-            workspace_of_job(
-                session, principal, wanted, is_personal=not service.serves_others
-            ),
-            now,
+) -> Mapping[str | None, Place]:
+    """Return the workspaces that are meant; refuses those not open."""
+    places = {}
+    for wanted in dict.fromkeys(request.spec.workspace for request in requests):
+        name = workspace_of_job(
+            session, principal, wanted, is_personal=not service.serves_others
         )
-        for wanted in dict.fromkeys(request.spec.workspace for request in requests)
-    }
+        places[wanted] = Place(people.ensure_workspace(session, name, now), name)
+    return places
 
 
 def spec_digest(spec: JobSpec) -> str:

@@ -26,7 +26,7 @@ from hpcplat.slurm.scheduler import SubmissionDoubtError
 from server.database import Database
 from server.metrics import Metrics
 from server.preparation import NotYetError, choose
-from server.queries import submissions
+from server.queries import arrivals, submissions
 from server.queries.submissions import Work
 from server.site import Site
 
@@ -236,18 +236,19 @@ class Submitter:
         self, session: Session, done: Sequence[tuple[Work, Outcome]], now: datetime
     ) -> tuple[list[int], list[tuple[Work, int]]]:
         """Write outcomes; return the twins among them, and which job does the work."""
-        twins: list[int] = []
-        chosen: list[tuple[Work, int]] = []
-        if done:
-            submissions.hold(session, [work for work, _ in done])
-        for work, outcome in done:
-            noted = note(session, work, outcome, now, self.pace)
-            if isinstance(outcome, Taken):
-                if not noted:
-                    twins.append(outcome.slurm_job_id)
-                elif work.tries > 1:
-                    chosen.append((work, outcome.slurm_job_id))
-        return twins, chosen
+        taken = [(w, o.slurm_job_id) for w, o in done if isinstance(o, Taken)]
+        others = [(w, o) for w, o in done if not isinstance(o, Taken)]
+        numbers = {work.submission_id: number for work, number in taken}
+        twins = arrivals.note(session, numbers, now) if taken else set()
+        if others:
+            submissions.hold(session, [work for work, _ in others])
+        for work, outcome in others:
+            note(session, work, outcome, now, self.pace)
+        ours = [(w, n) for w, n in taken if w.submission_id not in twins]
+        return (
+            [numbers[submission_id] for submission_id in twins],
+            [(work, number) for work, number in ours if work.tries > 1],
+        )
 
     def _choose(self, work: Work, slurm_job_id: int) -> None:
         try:
@@ -343,17 +344,18 @@ class Submitter:
 
 
 def note(
-    session: Session, work: Work, outcome: Outcome, now: datetime, pace: Pace
-) -> bool:
-    """Write what became of a submission; False if what we sent is a twin.
+    session: Session,
+    work: Work,
+    outcome: Refused | Unsent | Doubtful,
+    now: datetime,
+    pace: Pace,
+) -> None:
+    """Write what became of a submission that Slurm did not clearly take.
 
-    What another service has taken over in the meantime is left alone, but for the
-    knowledge that Slurm has the job.
+    What another service has taken over in the meantime is left alone.
     """
-    if isinstance(outcome, Taken):
-        return submissions.sent(session, work.submission_id, outcome.slurm_job_id, now)
     if not submissions.still_claimed(session, work):
-        return True
+        return
     match outcome:
         case Refused(reason):
             submissions.refused(session, work.submission_id, reason, now)
@@ -362,4 +364,3 @@ def note(
             submissions.queued_again(session, work.submission_id, reason, now, later)
         case Doubtful(reason):
             submissions.doubted(session, work.submission_id, reason, now)
-    return True

@@ -14,6 +14,7 @@ from sqlmodel.sql.expression import Select
 
 from hpcplat.errors import NotFoundError
 from server.ids import submission_key
+from server.queries import events
 from server.states import FINAL, Sending, State
 from server.tables import Attempt, Job, Submission, User
 from server.tables import Workspace as WorkspaceTable
@@ -21,7 +22,6 @@ from server.tables import Workspace as WorkspaceTable
 _HELD = "held jobs"
 # Built once: to build a statement, or an object for a row, costs more than to run it.
 _NEW_JOB = insert(SQLModel.metadata.tables["job"])
-_NEW_EVENT = insert(SQLModel.metadata.tables["event"])
 _NEW_SUBMISSION = insert(SQLModel.metadata.tables["submission"])
 
 
@@ -101,7 +101,7 @@ def create(session: Session, asked: Sequence[NewJob], now: datetime) -> None:
         return
     connection = session.connection()
     connection.execute(_NEW_JOB, [_row(new, now) for new in asked])
-    connection.execute(_NEW_EVENT, [_first_event(new.id, now) for new in asked])
+    events.add_rows(session, [_first_event(new.id, now) for new in asked])
     queued = [
         _submission_row(new.id, new.cluster, 1, part, offset)
         for new in asked
@@ -118,15 +118,7 @@ def _row(new: NewJob, now: datetime) -> dict[str, Any]:
 
 
 def _first_event(job_id: str, now: datetime) -> dict[str, Any]:
-    return {
-        "job_id": job_id,
-        "number": 1,
-        "at": now,
-        "kind": "created",
-        "state": State.QUEUED,
-        "reason": "The job was accepted.",
-        "data": {},
-    }
+    return events.row(job_id, 1, "created", State.QUEUED, "The job was accepted.", now)
 
 
 def _submission_row(

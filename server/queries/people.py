@@ -6,13 +6,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Table, update
+from sqlalchemy import Table, bindparam, update
+from sqlalchemy import select as sa_select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, SQLModel, col, select
 
 from hpcplat.errors import NotFoundError
 from server.states import Role
 from server.tables import Member, Token, User, Workspace
+
+# Built once: each submission asks for them, and to build a statement costs the most.
+_NUMBER = sa_select(col(Workspace.id)).where(col(Workspace.name) == bindparam("name"))
+_ACCOUNT = sa_select(col(Workspace.account)).where(
+    col(Workspace.name) == bindparam("name")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +51,7 @@ def user_id(session: Session, name: str, now: datetime, is_admin: bool = False) 
 
 def workspace_id(session: Session, name: str) -> int:
     """Return a workspace's number; raises NotFoundError with those there are."""
-    known = session.exec(
-        select(Workspace.id).where(col(Workspace.name) == name)
-    ).one_or_none()
+    known = _number(session, name)
     if known is not None:
         return known
     names = session.exec(select(Workspace.name).order_by(Workspace.name)).all()
@@ -57,19 +62,13 @@ def workspace_id(session: Session, name: str) -> int:
 
 def account_of(session: Session, workspace: str) -> str:
     """Return the Slurm account of a workspace; empty for the user's default."""
-    return (
-        session.exec(
-            select(Workspace.account).where(col(Workspace.name) == workspace)
-        ).one_or_none()
-        or ""
-    )
+    asked = session.connection().execute(_ACCOUNT, {"name": workspace})
+    return asked.scalar_one_or_none() or ""
 
 
 def ensure_workspace(session: Session, name: str, now: datetime) -> int:
     """Return a workspace's number; makes it when it is missing."""
-    known = session.exec(
-        select(Workspace.id).where(col(Workspace.name) == name)
-    ).one_or_none()
+    known = _number(session, name)
     if known is not None:
         return known
     _insert_once(session, Workspace, name=name, account="", created_at=now)
@@ -162,6 +161,11 @@ def revoke_token(session: Session, token_id: str, user: int, now: datetime) -> N
     if token is None or token.user_id != user:
         raise NotFoundError("There is no such token.", "List yours: GET /tokens.")
     token.revoked_at = token.revoked_at or now
+
+
+def _number(session: Session, workspace: str) -> int | None:
+    asked = session.connection().execute(_NUMBER, {"name": workspace})
+    return asked.scalar_one_or_none()
 
 
 def _insert_once(session: Session, table: type[SQLModel], **values: object) -> None:

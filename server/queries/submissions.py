@@ -80,9 +80,9 @@ def claim(
     session: Session, cluster: str, by: str, now: datetime, most: int = 1
 ) -> list[Work]:
     """Claim the oldest queued submissions; two services never get the same one."""
-    rows = session.execute(
-        _QUEUED, {"cluster": cluster, "now": now, "most": most}
-    ).all()
+    connection = session.connection()
+    asked = {"cluster": cluster, "now": now, "most": most}
+    rows = connection.execute(_QUEUED, asked).all()
     works = [
         Work(
             submission_id=submission_id,
@@ -113,7 +113,7 @@ def claim(
         ) in rows
     ]
     if works:
-        session.connection().execute(
+        connection.execute(
             _CLAIM,
             [
                 {"row": w.submission_id, "tried": w.tries, "by": by, "at": now}
@@ -142,8 +142,8 @@ def still_claimed(session: Session, work: Work) -> bool:
 
 def is_due(session: Session, cluster: str, now: datetime) -> bool:
     """Tell whether anything waits to be sent now."""
-    found = session.execute(_IS_DUE, {"cluster": cluster, "now": now}).first()
-    return found is not None
+    asked = {"cluster": cluster, "now": now}
+    return session.connection().execute(_IS_DUE, asked).first() is not None
 
 
 def get(session: Session, submission_id: int) -> Submission:
@@ -154,30 +154,6 @@ def get(session: Session, submission_id: int) -> Submission:
     return session.exec(
         select(Submission).where(col(Submission.id) == submission_id).with_for_update()
     ).one()
-
-
-def sent(
-    session: Session, submission_id: int, slurm_job_id: int, now: datetime
-) -> bool:
-    """Note that Slurm has it, however that became known.
-
-    False if another Slurm job is noted already: then this one is a twin, and must go.
-    """
-    submission = get(session, submission_id)
-    if submission.state == Sending.SENT:
-        return submission.slurm_job_id == slurm_job_id
-    job = locked(session, submission.job_id)
-    submission.state = Sending.SENT
-    submission.is_over = False
-    submission.slurm_job_id = slurm_job_id
-    submission.sent_at = now
-    submission.missed_at = None
-    job.slurm_job_id = slurm_job_id
-    if job.state in {State.QUEUED, State.SUBMITTING}:
-        job.state, job.reason = State.PENDING, ""
-    text = f"Slurm has the job as {slurm_job_id}."
-    events.add(session, job, "submitted", text, now, {"slurm_job_id": slurm_job_id})
-    return True
 
 
 def refused(session: Session, submission_id: int, reason: str, now: datetime) -> Job:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -10,11 +10,12 @@ from sqlmodel import Session, col, select
 
 from server.judgement import Start, Verdict, combined
 from server.queries import events
-from server.queries.jobs import add_submissions, locked
+from server.queries.jobs import add_submissions, hold_jobs, locked
 from server.states import FINAL, Sending, State
 from server.tables import Attempt, Job, Submission
 
 MOST_ROUNDS = 3  # submissions anew of a job that Slurm lost
+_PARTS = "held parts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,19 @@ class Judged:
     job_id: str
     verdict: Verdict
     missed_at: datetime | None
+
+
+def store_all(session: Session, batch: Sequence[Judged], now: datetime) -> None:
+    """Write verdicts; their rows are read, and written, by a few statements in all."""
+    job_ids = list({judged.job_id for judged in batch})
+    hold_jobs(session, job_ids)
+    held: dict[str, list[Submission]] = {job_id: [] for job_id in job_ids}
+    rows = session.exec(select(Submission).where(col(Submission.job_id).in_(job_ids)))
+    for row in rows:
+        held[row.job_id].append(row)
+    session.info[_PARTS] = held
+    for judged in batch:
+        store(session, judged, now)
 
 
 def store(session: Session, judged: Judged, now: datetime) -> Job:
@@ -43,7 +57,6 @@ def store(session: Session, judged: Judged, now: datetime) -> Job:
     submission.result_reason = verdict.reason
     submission.exit_code = verdict.exit_code
     submission.is_over = verdict.is_over
-    session.flush()
     whole = combined(_parts(session, job))
     if whole.state is not None:
         _store_state(session, job, whole, new, now)
@@ -68,15 +81,20 @@ def _send_anew(
     job.state = State.QUEUED
     job.reason = "Slurm lost the job before it started; it is submitted again."
     add_submissions(session, job, submission.round + 1, (0,))
+    session.info.get(_PARTS, {}).pop(job.id, None)
     events.add(session, job, "lost", job.reason, now)
     return True
 
 
 def _parts(session: Session, job: Job) -> list[Verdict]:
     """Return what is known of each part of the newest round."""
-    rows = session.exec(
-        select(Submission).where(col(Submission.job_id) == job.id)
-    ).all()
+    held: Mapping[str, list[Submission]] = session.info.get(_PARTS, {})
+    rows = (
+        held.get(job.id)
+        or session.exec(
+            select(Submission).where(col(Submission.job_id) == job.id)
+        ).all()
+    )
     newest = max(row.round for row in rows)
     return [_verdict_of(row) for row in rows if row.round == newest]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Path, Query
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 
 from server import actions, intake
 from server.auth import Principal
@@ -111,14 +111,15 @@ async def submit(  # noqa: PLR0913 - the query's fields
     The job is QUEUED in the answer unless you `wait`; with `wait`, a refusal by Slurm
     is answered as a problem (422) that names the job.
     """
-    request = await run_in_threadpool(_admitted, serving, asking, content)
     if dry_run:
-        shown = await run_in_threadpool(actions.dry_run, serving, asking, request)
+        shown = await run_in_threadpool(_shown, serving, asking, content)
         return _json(shown, 200)
-    [accepted] = await run_in_threadpool(
-        intake.accept, serving, asking, seeing, [request], idempotency_key
+    # In one thread, all at once: to hand over to a thread costs as much as a look.
+    accepted, answer = await run_in_threadpool(
+        _submitted, serving, asking, seeing, content, idempotency_key
     )
-    answer = await _settled(serving, seeing, accepted, wait)
+    if wait or not serving.is_running:
+        answer = await _settled(serving, seeing, accepted, wait)
     headers = {"Location": f"/api/v1/jobs/{accepted.job_id}"}
     if accepted.is_replay:
         headers["Idempotency-Replayed"] = "true"
@@ -142,10 +143,7 @@ def submit_many(
 ) -> BulkAnswer:
     """Write many jobs down, all or none, and have them submitted."""
     bulk = intake.read_bulk(content, 16 * LARGEST_BODY)
-    accounts: dict[str | None, str] = {}
-    requests = [
-        intake.admitted(serving, asking, request, accounts) for request in bulk.jobs
-    ]
+    requests = [intake.admitted(serving, asking, request) for request in bulk.jobs]
     accepted = intake.accept(serving, asking, seeing, requests, idempotency_key)
     return BulkAnswer(ids=[one.job_id for one in accepted])
 
@@ -246,6 +244,24 @@ def script(serving: Serving, seeing: Seeing, job_id: JobId) -> str:
     return actions.script_of(found)
 
 
+def _shown(serving: Service, asking: Principal, content: bytes) -> DryRun:
+    return actions.dry_run(serving, asking, _admitted(serving, asking, content))
+
+
+def _submitted(
+    serving: Service,
+    asking: Principal,
+    seeing: Scope,
+    content: bytes,
+    idempotency_key: str | None,
+) -> tuple[Accepted, JobAnswer]:
+    request = _admitted(serving, asking, content)
+    [accepted] = intake.accept(serving, asking, seeing, [request], idempotency_key)
+    if accepted.made is None:
+        return accepted, _current(serving, seeing, accepted.job_id)
+    return accepted, actions.answer_of_made(accepted.made)
+
+
 def _admitted(serving: Service, asking: Principal, content: bytes) -> Admitted:
     return intake.admitted(serving, asking, intake.read_request(content))
 
@@ -290,4 +306,4 @@ def _current(serving: Service, seeing: Scope, job_id: str) -> JobAnswer:
 def _json(
     answer: JobAnswer | DryRun, status: int, headers: dict[str, str] | None = None
 ) -> Response:
-    return JSONResponse(answer.model_dump(mode="json"), status, headers)
+    return Response(answer.model_dump_json(), status, headers, "application/json")

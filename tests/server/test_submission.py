@@ -16,7 +16,7 @@ from server.database import Database
 from server.ids import new_job_id
 from server.metrics import Metrics
 from server.preparation import NotYetError
-from server.queries import jobs, people, submissions
+from server.queries import arrivals, jobs, people, submissions
 from server.queries.jobs import NewJob, Scope
 from server.queries.submissions import Work
 from server.site import Site
@@ -208,7 +208,7 @@ def test_a_claim_that_was_taken_over_is_left_alone(
     [job_id] = queue(database)
     [work] = submitter.step()
     with database.write() as session:
-        submissions.sent(session, work.submission_id, 55, datetime.now(UTC))
+        arrivals.note(session, {work.submission_id: 55}, datetime.now(UTC))
     submitter.step([(work, outcome)])
     assert submission_of(database, job_id).slurm_job_id == 55
     assert job_of(database, job_id).state == State.PENDING
@@ -220,7 +220,7 @@ def test_a_second_job_for_the_same_key_is_cancelled(
     [job_id] = queue(database)
     [work] = submitter.step()
     with database.write() as session:
-        submissions.sent(session, work.submission_id, 55, datetime.now(UTC))
+        arrivals.note(session, {work.submission_id: 55}, datetime.now(UTC))
     submitter.step([(work, Taken(56))])
     assert slurm.cancelled == ["56"]
     assert submission_of(database, job_id).slurm_job_id == 55

@@ -322,7 +322,7 @@ def test_a_renamed_unix_user_is_another_person(
         lambda uid: "renamed" if real(uid) == DEVELOPER else real(uid),
     )
     client_app = client._transport.transport._app  # type: ignore[attr-defined]
-    client_app.state.principals.clear()  # what was believed for five seconds
+    client_app.state.principals.forget()  # what was believed for five seconds
     assert client.get(f"/jobs/{job['id']}").status_code == 404
     assert client.post(f"/jobs/{job['id']}/cancel").status_code == 404
 
