@@ -41,10 +41,8 @@ def joined(training: Training, place: RankPlacement) -> Iterator[RankPlace]:
     """
     coordinates = _coordinates(training, place)
     timeout = timedelta(seconds=training.settings.collective_timeout)
-    if torch.cuda.is_available():
-        torch.cuda.set_device(place.local_rank)
     dist.init_process_group(
-        backend="nccl" if torch.cuda.is_available() else "gloo",
+        backend=_backend(place.local_rank),
         rank=place.rank,
         world_size=place.world_size,
         timeout=timeout,
@@ -56,6 +54,25 @@ def joined(training: Training, place: RankPlacement) -> Iterator[RankPlace]:
     finally:
         parallel_state.destroy_model_parallel()
         dist.destroy_process_group()
+
+
+def _backend(local_rank: int) -> str:
+    """Return what carries collectives; takes this rank's GPU, where there is one."""
+    if not torch.cuda.is_available():
+        return "gloo"
+    if local_rank >= torch.cuda.device_count():
+        raise InvalidError(
+            f"Rank {local_rank} of its node has no GPU: torch sees"
+            f" {torch.cuda.device_count()}.",
+            "Ask for a GPU for each rank of a node (gpus_per_node).",
+        )
+    if not dist.is_nccl_available():
+        raise InvalidError(
+            f"torch {torch.__version__} sees GPUs and has no NCCL.",
+            "Install a build of torch with NCCL.",
+        )
+    torch.cuda.set_device(local_rank)
+    return "nccl"
 
 
 def _coordinates(training: Training, place: RankPlacement) -> RankPlace:

@@ -2,13 +2,15 @@
 
     python tests/gpu/train_gpt.py
 
-Needs hpcplat[all] and one NVIDIA GPU; takes some minutes. Without a GPU the same steps are
-run on a tiny model, to see that the script itself works. Exit code 1 if the resume was not
-bit-identical.
+Needs hpcplat[all] and one NVIDIA GPU; takes some minutes. Where there are more, it uses the
+first of CUDA_VISIBLE_DEVICES. Transformer Engine is used where it is installed. Without a
+GPU the same steps are run on a tiny model, to see that the script itself works. Exit code 1
+if the resume was not bit-identical, or if something is missing: one line says what.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from hpcplat.checkpoints.folder import name_of
 from hpcplat.cli.main import main as hpcplat
@@ -37,6 +40,8 @@ LENGTH, BATCH, MICRO = (1024, 32, 4) if ON_GPU else (32, 4, 2)
 
 def main() -> int:
     """Measure, resume, and print what was found."""
+    for line in conditions():
+        print(line, flush=True)
     with tempfile.TemporaryDirectory(prefix="hpcplat-gpu-") as name:
         folder = Path(name)
         spec = spec_for(make_dataset(folder), folder / "data")
@@ -46,6 +51,52 @@ def main() -> int:
     report(times, spec)
     print(f"Resume in deterministic mode: {'bit-identical' if same else 'DIFFERS'}")
     return 0 if same else 1
+
+
+def conditions() -> list[str]:
+    """Return what it will run with, in words; exits where that can't work.
+
+    Nothing here starts CUDA: the GPU may be one that takes one process at a time.
+    """
+    if ON_GPU:
+        return [f"GPU: {gpu()}", f"NCCL: {nccl()}", f"Transformer Engine: {engine()}"]
+    build = "is built without CUDA" if torch.version.cuda is None else "finds no GPU"
+    return [
+        f"GPU: none, torch {torch.__version__} {build}. What follows is a tiny model on",
+        "     the CPU: it shows that this script works, and nothing of a GPU.",
+        "NCCL: not used; gloo instead.",
+        "Transformer Engine: not used; Megatron's own layers.",
+    ]
+
+
+def gpu() -> str:
+    """Return how many GPUs there are, and for what torch is built."""
+    count, built = torch.cuda.device_count(), f"CUDA {torch.version.cuda}"
+    return f"{count} seen by torch {torch.__version__} ({built}); one is used."
+
+
+def nccl() -> str:
+    """Return NCCL's version; exits where torch has none."""
+    if not dist.is_nccl_available():
+        sys.exit(f"torch {torch.__version__} has no NCCL: install a build that has it.")
+    return ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+
+
+def engine() -> str:
+    """Return Transformer Engine's version, or how to get it."""
+    missing = (
+        "not installed, so Megatron's own layers are measured"
+        " (pip install 'transformer-engine[pytorch]')."
+    )
+    return version_of("transformer-engine") or missing
+
+
+def version_of(distribution: str) -> str:
+    """Return what version is installed; empty where none is."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def make_dataset(folder: Path) -> str:

@@ -54,24 +54,50 @@ def test_nodes_and_the_attempt_are_on_record(submit: Submit) -> None:
     assert json.dumps(record)
 
 
-MLFLOW = """
-import mlflow
+AUTOLOG = """
+import lightning.pytorch as pl
+import mlflow, torch
+
+class Line(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+    def training_step(self, batch, _):
+        x, y = batch
+        loss = torch.nn.functional.mse_loss(self.layer(x), y)
+        self.log("loss", loss)
+        return loss
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+mlflow.pytorch.autolog(log_models=False)
+x = torch.arange(8.0).reshape(8, 1) / 8
+data = torch.utils.data.DataLoader(list(zip(x, 2 * x)), batch_size=2)
+quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False)
+trainer = pl.Trainer(max_epochs=3, accelerator="cpu", enable_model_summary=False, **quiet)
 with mlflow.start_run():
-    mlflow.log_param("lr", 0.1)
-    for step in range(10):
-        mlflow.log_metric("accuracy", step / 10, step=step)
+    mlflow.log_param("by_hand", 1)
+    mlflow.log_metric("accuracy", 0.5, step=7)
+    trainer.fit(Line(), data)
 """
 
 
 def test_an_unmodified_mlflow_script_is_tracked(submit: Submit, tmp_path: Path) -> None:
+    """What it logs by hand, and what autolog logs of a Lightning trainer for it."""
     script = tmp_path / "train.py"
-    script.write_text(MLFLOW)
+    script.write_text(AUTOLOG)
     words = [sys.executable, "-W", "ignore", str(script)]
     job = submit(words, resources={"nodes": 1, "gpus_per_node": 1}).wait()
-    assert job.state() == "COMPLETED"
-    points = history(job.folder.root).curve("accuracy").points
-    assert [point.value for point in points] == [step / 10 for step in range(10)]
+    log = job.folder.attempt(1).rank_log(0).read_text()
+    assert job.state() == "COMPLETED", log
+    found = history(job.folder.root)
+    [by_hand] = found.curve("accuracy").points
+    assert (by_hand.step, by_hand.value) == (7, 0.5)
+    losses = found.curve("loss").points
+    assert len(losses) == 3  # an epoch each
+    assert losses[-1].value < losses[0].value
     [state] = (job.folder.root / "mlflow").glob("*/runs/*.json")
     run = json.loads(state.read_text())
-    assert run["params"] == {"lr": "0.1"}
+    assert run["params"].items() >= {"by_hand": "1", "epochs": "3", "lr": "0.1"}.items()
+    assert run["params"]["optimizer_name"] == "SGD"
     assert run["info"]["status"] == "FINISHED"
