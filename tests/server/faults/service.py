@@ -23,7 +23,7 @@ from hpcplat.slurm.commandline import CommandLine
 from server.app import create_app
 from server.database import Database
 from server.judgement import Patience
-from server.queries import jobs, submissions
+from server.queries import arrivals, jobs, submissions
 from server.reconcile import Rhythm
 from server.service import Service, Times
 from server.serving import PeerProtocol, listening_on
@@ -116,7 +116,7 @@ CRASHES: dict[str, Callable[[Path], None]] = {
     "after the claim": _before(Submitter, "send"),
     "before sbatch": _before(CommandLine, "submit"),
     "after sbatch": _after(CommandLine, "submit"),
-    "in the transaction that notes the answer": _after(submissions, "sent"),
+    "in the transaction that notes the answer": _after(arrivals, "note"),
     "while a doubt is settled": _after(submissions, "queued_again"),
 }
 
