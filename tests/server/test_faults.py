@@ -86,7 +86,7 @@ class Theatre:
     cluster: Cluster
     folder: Path
     database: str
-    crashes: dict[int, str] = field(default_factory=dict)
+    crashes: tuple[str, ...] = ()  # a service dies at each, one after another
     deaths: Counter[int] = field(default_factory=Counter)
     closing: threading.Event = field(default_factory=threading.Event)
 
@@ -105,6 +105,18 @@ class Theatre:
     def socket(self, number: int) -> Path:
         return self.folder / f"s{number}"
 
+    def _mark(self, crash: str) -> Path:
+        return self.folder / f"crashed {crash}"
+
+    def has_crashed(self, crash: str) -> bool:
+        return self._mark(crash).exists()
+
+    def await_crash(self, crash: str) -> None:
+        deadline = time.monotonic() + LATEST
+        while not self.has_crashed(crash):
+            assert time.monotonic() < deadline, f"it did not die {crash}"
+            time.sleep(0.1)
+
     def keep_running(self, number: int) -> None:
         """Start service ``number`` again whenever it has died."""
         while not self.closing.is_set():
@@ -118,14 +130,15 @@ class Theatre:
                 self.deaths[number] += 1
 
     def _start(self, number: int) -> subprocess.Popen[bytes]:
+        crash = next((name for name in self.crashes if not self.has_crashed(name)), "")
         settings = {
             "conf": str(self.cluster.folder.slurm_conf),
             "programs": str(self.folder / "programs"),
             "database": self.database,
             "runs": str(self.folder / "runs"),
             "socket": str(self.socket(number)),
-            "crash": self.crashes.get(number),
-            "crashed": str(self.folder / f"crashed{number}"),
+            "crash": crash,
+            "crashed": str(self._mark(crash)),
         }
         with (self.folder / f"log{number}").open("ab") as log:
             return subprocess.Popen(
@@ -306,19 +319,22 @@ def test_no_fault_duplicates_or_loses_a_job(own_theatre: Theatre) -> None:
     assert theatre.deaths.total() >= 2
 
 
-@pytest.mark.parametrize("crash", CRASHES)
 def test_a_service_killed_at_any_step_neither_loses_nor_doubles(
-    theatre: Theatre, crash: str
+    theatre: Theatre,
 ) -> None:
-    theatre.crashes[0] = crash
-    names = [f"{fault}.{n}" for n in range(3) for fault in ("ok", "cut_off_before")]
-    with theatre.running(services=1):
-        with ThreadPoolExecutor(3) as clients:
+    """It dies at each step once, with jobs under way that go well, and that do not."""
+    theatre.crashes = tuple(CRASHES)
+    ids = {}
+    with theatre.running(services=1), ThreadPoolExecutor(4) as clients:
+        for wave, crash in enumerate(CRASHES):
+            faults = ("ok", "cut_off_before", "ok", "cut_off_before")
+            names = [f"{fault}.{wave}{n}" for n, fault in enumerate(faults)]
             asked = clients.map(lambda name: theatre.submit(0, name), names)
-            ids = dict(zip(names, asked, strict=True))
+            ids |= dict(zip(names, asked, strict=True))
+            theatre.await_crash(crash)
         found = theatre.await_settled(set(ids.values()), services=1)
         _check(theatre, ids, found)
-    assert theatre.deaths[0] == 1, "the crash point was not reached"
+    assert theatre.deaths[0] == len(CRASHES)
 
 
 def _restart_slurmctld_twice(theatre: Theatre) -> None:
