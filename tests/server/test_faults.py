@@ -324,7 +324,7 @@ def test_a_service_killed_at_any_step_neither_loses_nor_doubles(
 ) -> None:
     """It dies at each step once, with jobs under way that go well, and that do not."""
     theatre.crashes = tuple(CRASHES)
-    ids = {}
+    ids: dict[str, str] = {}
     with theatre.running(services=1), ThreadPoolExecutor(4) as clients:
         for wave, crash in enumerate(CRASHES):
             faults = ("ok", "cut_off_before", "ok", "cut_off_before")
