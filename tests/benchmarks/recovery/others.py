@@ -54,6 +54,7 @@ def torchrun(here: Stage, times: int, *, node: bool) -> list[Took]:
 
 
 EXCEPT_BATCH_HOST = slice(1, None)
+CONF = "keep_alive_interval=1,keep_alive_max_attempt=2"
 GO = "go"  # a file: the third torchrun begins
 
 
@@ -135,7 +136,6 @@ def _torchrun(folder: RunFolder) -> str:
     torch += ["--rdzv-endpoint=127.0.0.1:29875", "--rdzv-id=bench"]
     # As soon as it can: the monitor looks each 0.1 s, who is silent for 2 s is dead.
     torch += ["--monitor-interval=0.1"]
-    torch += ["--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2"]
     torch += [str(Path(__file__).with_name("plainrank.py")), str(folder.spec)]
     waits = f"while [ ! -e {shlex.quote(str(folder.root / GO))} ]; do sleep 0.05; done"
     return (
@@ -146,7 +146,9 @@ def _torchrun(folder: RunFolder) -> str:
         + "srun --no-kill --kill-on-bad-exit=0 --wait=0 bash -c "
         + shlex.quote(
             f"[ $SLURM_NODEID -lt 2 ] || {waits}\n"
-            f"export NODE_RANK=$SLURM_NODEID; exec {shlex.join(torch)}"
+            "[ $SLURM_NODEID = 0 ] && host=true || host=false\n"
+            f"export PET_RDZV_CONF={CONF},is_host=$host NODE_RANK=$SLURM_NODEID\n"
+            f"exec {shlex.join(torch)}"
         )
         + "\n"
     )

@@ -18,5 +18,5 @@ def _leave_signals(_: Asked) -> None:
 
 
 if __name__ == "__main__":
-    Asked.listen = _leave_signals  # type: ignore[method-assign]
+    Asked.listen = _leave_signals  # type: ignore[assignment, method-assign]
     run_and_leave(lambda: main(sys.argv[1:]))
