@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +14,8 @@ from hpcplat.tracking.record import Numbers
 
 LOSSES: Final = ("loss", "train/loss", "lm loss")
 SPEEDS: Final = ("tokens_per_second", "tokens/s", "throughput")
+# A checkpoint's or an evaluation's values come after the step's own.
+LATELY: Final = 6  # last lines of numbers in which a value is looked for
 WINDOW: Final = 60.0  # seconds over which the speed is taken
 
 
@@ -41,17 +43,18 @@ def progress_of(folder: Path, steps: int | None) -> Progress | None:
     """
     try:
         file = _newest(folder)
-        last = newest(file.path) if file else None
-        if file is None or last is None:
+        lately = newest(file.path, LATELY) if file else ()
+        if file is None or not lately:
             return None
+        last = lately[0]
         left = None if steps is None else _left(last, steps, file.path)
     except OSError:
         return None
     return Progress(
         step=last.step,
         steps=steps,
-        loss=_value(last, LOSSES),
-        tokens_per_second=_value(last, SPEEDS),
+        loss=_value(lately, LOSSES),
+        tokens_per_second=_value(lately, SPEEDS),
         left=left,
     )
 
@@ -67,8 +70,10 @@ def _newest(folder: Path) -> MetricsFile | None:
     return found[-1] if found else None
 
 
-def _value(numbers: Numbers, names: tuple[str, ...]) -> float | None:
-    return next((numbers.values[n] for n in names if n in numbers.values), None)
+def _value(lately: Sequence[Numbers], names: tuple[str, ...]) -> float | None:
+    """Return the newest value that has one of the names; the first name is the best."""
+    told = ((each.values, name) for name in names for each in lately)
+    return next((values[name] for values, name in told if name in values), None)
 
 
 def _left(last: Numbers, steps: int, path: Path) -> timedelta | None:

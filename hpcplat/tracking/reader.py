@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -73,8 +74,8 @@ def read_run(run: Path) -> Iterator[Entry]:
             yield Entry(file, record)
 
 
-def newest(path: Path) -> Numbers | None:
-    """Return the last numbers of a file; reads it from its end, and decodes few lines."""
+def newest(path: Path, most: int = 1) -> tuple[Numbers, ...]:
+    """Return the last numbers of a file, the newest first; decodes few lines at its end."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         size = BLOCK
@@ -82,12 +83,11 @@ def newest(path: Path) -> Numbers | None:
             begin = max(end - size, 0)
             file.seek(begin)
             # A line that is cut at the block's begin, or not whole yet, is no record.
-            for line in reversed(file.read(end - begin).splitlines()):
-                record = decode(line)
-                if isinstance(record, Numbers):
-                    return record
-            if begin == 0:
-                return None
+            lines = reversed(file.read(end - begin).splitlines())
+            numbers = (each for each in map(decode, lines) if isinstance(each, Numbers))
+            found = tuple(islice(numbers, most))
+            if begin == 0 or len(found) == most:
+                return found
             size *= 4
 
 

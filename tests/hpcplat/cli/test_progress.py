@@ -38,6 +38,17 @@ def test_step_loss_speed_and_time_left(tmp_path: Path) -> None:
     assert found.left == timedelta(seconds=1600)
 
 
+def test_the_loss_is_found_before_what_a_checkpoint_tells(tmp_path: Path) -> None:
+    run_with(tmp_path, 20, 2.0)
+    file = next((tmp_path / "metrics").rglob("main*"))
+    with file.open("ab") as end:
+        for values in ({"validation_loss": 3.0}, {"checkpoint_stall_seconds": 0.1}):
+            end.write(encode(Numbers(NOW + 41, 20, values)))
+    found = progress_of(tmp_path, None)
+    assert found is not None
+    assert (found.step, found.loss, found.tokens_per_second) == (20, 0.5, 12_345.0)
+
+
 def test_the_newest_attempt_counts(tmp_path: Path) -> None:
     run_with(tmp_path, 50, 1.0)
     with open(create_next(tmp_path, 2, "main"), "wb") as file:  # noqa: PTH123

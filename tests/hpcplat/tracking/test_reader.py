@@ -150,7 +150,8 @@ def test_the_newest_before_a_time_is_found_by_halving(
     path.write_bytes(path.read_bytes() + b"".join(map(encode, logged)))
     before = [record for record in logged if record.time <= wanted]
     assert newest_before(path, wanted) == (before[-1] if before else None)
-    assert newest(path) == (logged[-1] if logged else None)
+    assert newest(path) == tuple(logged[-1:])
+    assert newest(path, 3) == tuple(logged[:-4:-1])
     with path.open("ab") as file:
         file.write(b"not whole yet")
-    assert newest(path) == (logged[-1] if logged else None)
+    assert newest(path, 3) == tuple(logged[:-4:-1])
