@@ -15,6 +15,7 @@ from typing import Any, Final
 from hpcplat.errors import HpcplatError
 from hpcplat.files import write_whole
 from hpcplat.runfolder import RunFolder
+from hpcplat.settings import DATASETS
 from hpcplat.tracking.code_state import code_state
 from hpcplat.tracking.surroundings import slurm_ids, surroundings
 
@@ -35,7 +36,7 @@ def record(run: RunFolder, attempt: int, environ: Mapping[str, str]) -> None:
         "time": time.time(),
         "slurm": slurm_ids(environ),
         "code": code.as_json(),
-        "data": [_dataset(spec["data"])] if spec.get("data") else [],
+        "data": [_dataset(spec["data"], _root(spec, plan))] if spec.get("data") else [],
         "environment": {},
         "parent": _parent(spec),
     }
@@ -58,12 +59,20 @@ def _json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _dataset(reference: str) -> dict[str, str]:
+def _root(spec: Mapping[str, Any], plan: Mapping[str, Any]) -> Path | None:
+    """Return the folder of all datasets, as the ranks are told it."""
+    data = (spec.get("settings") or {}).get("data")
+    named = data.get("root") if isinstance(data, dict) else None
+    root = named or plan.get("variables", {}).get(DATASETS)
+    return None if root is None else Path(str(root))
+
+
+def _dataset(reference: str, root: Path | None) -> dict[str, str]:
     """Return the version that a reference stands for now, with its digest."""
     from hpcplat.datasets.store import locate  # heavy, and only where there is data
 
     try:
-        folder = locate(reference)
+        folder = locate(reference, root)
     except HpcplatError as error:
         return {"reference": reference, "problem": str(error)}
     return {"reference": reference, "digest": folder.name, "folder": str(folder)}

@@ -57,6 +57,11 @@ def _data(record: Mapping[str, Any]) -> Iterator[str]:
         if "digest" not in data:
             yield f"the record does not say which version of {name} was read"
             continue
+        if Path(data.get("folder", "")).name == data["digest"]:
+            # Where it was read from then, which need not be where we look by default.
+            if not Path(data["folder"]).is_dir():
+                yield f"data: the version {data['folder']} is gone"
+            continue
         try:
             locate(f"{name}@{data['digest']}")
         except HpcplatError as error:

@@ -159,6 +159,34 @@ def test_nothing_stands_in_the_way_of_a_run_whose_makings_are_there(
     assert spec_to_repeat(found)["command"] == ["python", "train.py"]
 
 
+@pytest.mark.parametrize("told_in", ["plan", "spec"])
+def test_data_is_found_where_the_ranks_find_it(
+    tmp_path: Path, told_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the folder that the job was told of, whatever the node's own default is."""
+    monkeypatch.setenv("HPCPLAT_DATASETS", str(tmp_path / "elsewhere"))
+    run, version = RunFolder(tmp_path / "run"), tmp_path / "data/text/versions/v-1"
+    run.attempt(1).root.mkdir(parents=True)
+    root, data = str(tmp_path / "data"), "text@v-1"
+    plan = {"variables": {"HPCPLAT_DATASETS": root}} if told_in == "plan" else {}
+    settings = {"data": {"root": root}} if told_in == "spec" else {}
+    run.plan.write_text(json.dumps(plan))
+    run.spec.write_text(json.dumps({"data": data, "settings": settings}))
+    asked: list[tuple[str, Path | None]] = []
+
+    def locate(name: str, root: Path | None) -> Path:
+        asked.append((name, root))
+        return version
+
+    monkeypatch.setattr("hpcplat.datasets.store.locate", locate)
+    provenance.record(run, 1, {})
+    assert asked == [(data, Path(root))]
+    found = lineage(run.root)
+    assert f"data: the version {version} is gone" in obstacles(found)
+    version.mkdir(parents=True)
+    assert not [said for said in obstacles(found) if said.startswith("data")]
+
+
 def test_what_is_gone_or_changed_is_named(
     record: Callable[[str], RunFolder], code: Path
 ) -> None:
