@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class NotFiniteError(ArithmeticError):
-    """The gradient norm is not a number, or infinite: nothing was updated."""
+    """The gradient norm or the loss is no finite number: nothing was updated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +185,32 @@ def _scaler(optimizer: Any) -> Any:  # noqa: ANN401
     return next(filter(None, scalers), None)
 
 
+def has_scaler(optimizer: Any) -> bool:  # noqa: ANN401
+    """Whether a loss scaler looks at the gradients, and learns from them, by itself."""
+    return _scaler(optimizer) is not None
+
+
+def update(optimizer: Any, may_go_on: Callable[[], bool]) -> tuple[bool, float | None]:  # noqa: ANN401
+    """Apply the gradients, if it may; returns whether it did, and their norm.
+
+    ``may_go_on`` is asked last, when the norm is known: what it waits for has that long
+    to come. It is not asked where there is no norm, or a norm that is no finite number.
+    """
+    optimizer.may_go_on = may_go_on
+    try:
+        updated, norm, _ = optimizer.step()
+    except NotFiniteError:
+        return False, math.nan
+    return bool(updated), norm
+
+
 def _stop_at_bad_norms(optimizer: Any) -> None:  # noqa: ANN401
     """Look at the gradient norm before it scales anything: NaN would be in for good."""
     measure = optimizer.get_grad_norm
 
     def checked() -> float:
         norm = float(measure())
-        if not math.isfinite(norm):
+        if not math.isfinite(norm) or not optimizer.may_go_on():
             raise NotFiniteError(f"The gradient norm is {norm}.")
         return norm
 

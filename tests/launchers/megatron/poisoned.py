@@ -1,6 +1,6 @@
-"""Trains with a loss that is NaN on one batch: ``poisoned.py POSITION SPEC``.
+"""Trains with a loss that is NaN on one batch: ``poisoned.py POSITION [told] SPEC``.
 
-The batch is known by the position of its first sample, so that a run that comes back to
+With ``told`` the gradients stay what they are. The batch is known by the position of its first sample, so that a run that comes back to
 it finds it poisoned again. A test's tool.
 """
 
@@ -15,6 +15,7 @@ from launchers.megatron import step
 from launchers.megatron.__main__ import main
 
 POSITION = int(sys.argv[1])
+TOLD_ONLY = sys.argv[2] == "told"
 now: dict[str, int] = {}
 train_step, mean_loss = step.train_step, step._mean_loss
 
@@ -27,10 +28,10 @@ def noting(live: Any, number: int, position: int, signals: Any) -> Any:  # noqa:
 def poisoned(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     loss, told = mean_loss(output)
     if now["position"] == POSITION:
-        return loss * float("nan"), told * float("nan")
+        return loss * (1.0 if TOLD_ONLY else float("nan")), told * float("nan")
     return loss, told
 
 
 vars(step)["_mean_loss"] = poisoned
 vars(sys.modules["launchers.megatron.loop"])["train_step"] = noting
-sys.exit(main(sys.argv[2:]))
+sys.exit(main(sys.argv[2 + TOLD_ONLY :]))

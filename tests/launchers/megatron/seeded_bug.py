@@ -133,11 +133,11 @@ def dropped_gradient(found: loop.Loop) -> None:
     """Forget the gradient of one parameter, in the first step only."""
     live, once = found.live, [True] if dist.get_rank() == 0 else []
 
-    def update(real: Any, given: Any) -> Any:  # noqa: ANN401
+    def update(real: Any, *given: Any) -> Any:  # noqa: ANN401
         if once:
             once.clear()
             next(iter(live.chunks[0].parameters())).main_grad.zero_()
-        return real(given)
+        return real(*given)
 
     replace(step, "_update", update)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,16 +31,22 @@ def test_a_loss_that_is_no_number_stops_with_step_and_samples(
     assert found.steps_saved == [4]
 
 
+@pytest.mark.parametrize("told", [(), ("told",)])  # its gradients are numbers, or not
 def test_it_may_leave_the_step_out(
-    train: Train, one_process: Callable[..., Any], tmp_path: Path
+    train: Train,
+    one_process: Callable[..., Any],
+    tmp_path: Path,
+    told: tuple[str, ...],
 ) -> None:
     skip = {"settings": {"on_nan": "skip"}}
-    found = train(tmp_path, 2, skip, (POISONED, str(5 * BATCH)))
+    found = train(tmp_path, 2, skip, (POISONED, str(5 * BATCH), *told))
     assert found.ok, found.log()
     assert "step is left out" in found.event("step-skipped").what
     assert math.isnan(found.entries[6].loss)
     assert found.losses[:5] == pytest.approx(one_process({}).losses[:5], abs=1e-5)
     assert math.isfinite(found.losses[6])
+    manifest = (tmp_path / "checkpoints" / name_of(8) / "manifest.json").read_text()
+    assert re.search(r'"optimizer_steps": ?7\b', manifest)  # of 8, one left out
 
 
 def test_it_may_go_back_and_leave_the_samples_out(
