@@ -119,7 +119,10 @@ def _code(code: Mapping[str, Any]) -> str:
 
 
 def _data(data: Mapping[str, Any]) -> str:
-    return f"{data['reference']} {data.get('digest', data.get('problem', ''))}"
+    """Return the reference and what it stood for; a digest is said once."""
+    reference = str(data["reference"])
+    found = str(data.get("digest") or data.get("problem", ""))
+    return reference if found and found in reference else f"{reference} {found}"
 
 
 def _packages(packages: Mapping[str, str]) -> str:
