@@ -217,9 +217,13 @@ def test_without_a_spare_fewer_replicas_go_on_where_the_policy_allows(
 
 def test_a_slow_rank_is_named(submit: Submit) -> None:
     """It is stopped for two thirds of the time, again and again: no hang, but slow."""
-    job = submit(resources={"spare_nodes": 0}, settings={"steps": 2000})
+    job = submit(
+        resources={"spare_nodes": 0, "tasks_per_node": 1},
+        parallelism={},
+        settings={"steps": 5000, "batch": {"global_size": 2, "micro_size": 1}},
+    )
     job.until_step(3)
-    process = job.rank(3)
+    process = job.rank(1)
     end = time.monotonic() + 120
     while not job.kinds("rank-slow"):
         assert time.monotonic() < end, "the slow rank was not named"
@@ -228,6 +232,6 @@ def test_a_slow_rank_is_named(submit: Submit) -> None:
         process.resume()
         time.sleep(0.15)
     event = job.kinds("rank-slow")[0].details
-    assert (event["rank"], event["node"]) == (3, job.nodes[1])
+    assert (event["rank"], event["node"]) == (1, job.nodes[1])
     assert event["own_seconds"] > 2 * event["peers_seconds"]
     assert not job.kinds("rank-hangs")
