@@ -43,7 +43,8 @@ class LaunchPlan:
     copies of their state in the memory of their own and of another node. ``shrinks``
     are smaller worlds to go on with when nodes are lost and no spare is left. ``batch``
     is the number of samples of a step, ``stages`` that of pipeline stages, whose ranks
-    have the same work to do (0: not known).
+    have the same work to do (0: not known). ``node_failures`` nodes died under jobs in
+    ``node_hours``, as the service saw.
     """
 
     key: str
@@ -68,6 +69,8 @@ class LaunchPlan:
     shrinks: tuple[Shrink, ...] = ()
     batch: int = 0
     stages: int = 0
+    node_failures: int = 0
+    node_hours: float = 0.0
 
     @property
     def world(self) -> int:

@@ -133,6 +133,8 @@ def launch_plan(
         and spec.requeues
         and spec.recovery.memory_copies_every > 0,
         final_codes=(ExitCode.MENDABLE,) if spec.preset else (),
+        node_failures=policy.node_failures,
+        node_hours=policy.node_hours,
         **_of_training(spec),
     )
 

@@ -39,6 +39,15 @@ class SitePolicy(Record):
     conda_setup: PathText | None = Field(
         default=None, description="The conda.sh to source; else `conda` from PATH."
     )
+    node_failures: int = Field(
+        default=0,
+        ge=0,
+        description="Nodes that died in `node_hours`, for `checkpoint.every: auto`; the "
+        "service adds those of its jobs.",
+    )
+    node_hours: float = Field(
+        default=0.0, ge=0, description="Hours of nodes in which `node_failures` died."
+    )
     datasets: PathText | None = Field(
         default=None,
         description="The folder of all datasets; jobs see it as HPCPLAT_DATASETS.",

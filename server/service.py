@@ -47,6 +47,8 @@ LAST_LOOK: Final = 2.0  # seconds that the end waits for a question to Slurm
 GLANCE: Final = 0.5  # seconds between looks at the beacons of jobs
 HURRIED: Final = 0.3  # seconds between questions while a job is about to start again
 LEFT_OUT: Final = timedelta(hours=1)  # for how long a node that died gets no new job
+HISTORY: Final = timedelta(days=90)  # in which nodes that died are counted
+HISTORY_FRESH: Final = 600.0  # seconds that their number is believed
 DEAD_FRESH: Final = 1.0  # seconds that the list of dead nodes is believed
 ACCOUNT_BELIEVED: Final = 5.0  # seconds that a workspace's account is believed
 FRESH_ENOUGH: Final = 1.0  # seconds that an embedded service believes its rows
@@ -117,7 +119,8 @@ class Service:
         self._loop: threading.Thread | None = None
         self._round = threading.Lock()
         self._last_round = 0.0
-        self._dead: dict[str, tuple[float, Sequence[str]]] = {}
+        self._dead = Remembered[str, Sequence[str]](DEAD_FRESH)
+        self._history = Remembered[str, tuple[int, float]](HISTORY_FRESH)
 
     def start(self) -> None:
         """Start the threads: submission at once, and the reconcile loop."""
@@ -217,6 +220,8 @@ class Service:
     def _prepare(self, work: Work) -> Submission:
         spec = self._without_dead_nodes(spec_of(work.spec), work.cluster)
         policy = self.policy_for(spec)
+        if spec.kind == "train":
+            policy = self._with_history(policy, work.cluster)
         dependency = self._dependency(work, spec, policy)
         return prepare(
             work, spec, policy, dependency, self.submits_as(work.user), self.fill
@@ -235,12 +240,28 @@ class Service:
     def _dead_nodes(self, cluster: str) -> Sequence[str]:
         """Return the nodes that died lately, as of the last few seconds."""
         known = self._dead.get(cluster)
-        if known is None or time.monotonic() - known[0] > DEAD_FRESH:
+        if known is None:
             since = datetime.now(UTC) - LEFT_OUT
             with self.database.read() as session:
                 dead = recovery.dead_nodes(session, cluster, since)
-            known = self._dead[cluster] = (time.monotonic(), dead)
-        return known[1]
+            known = self._dead.keep(cluster, dead)
+        return known
+
+    def _with_history(self, policy: SitePolicy, cluster: str) -> SitePolicy:
+        """Add the nodes that died under trainings here to those that the site tells."""
+        known = self._history.get(cluster)
+        if known is None:
+            now = datetime.now(UTC)
+            with self.database.read() as session:
+                found = recovery.node_history(session, cluster, now - HISTORY, now)
+            known = self._history.keep(cluster, found)
+        failures, hours = known
+        return policy.model_copy(
+            update={
+                "node_failures": policy.node_failures + failures,
+                "node_hours": policy.node_hours + hours,
+            }
+        )
 
     def _dependency(self, work: Work, spec: JobSpec, policy: SitePolicy) -> str:
         """Return what the submission waits for: other jobs, and earlier parts."""

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Literal
 
-# One interruption in about 50,000 hours of a GPU: 419 in 54 days on 16,384 of them
-# (Grattafiori et al. 2024, arXiv:2407.21783, section 3.3.4).
-HOURS_BETWEEN_FAILURES = 50_000
-RECOVERY = 60.0  # seconds; through Slurm, from a checkpoint on disk
+from launchers.megatron.history import NOTHING_SEEN, History
+
 FIRST = 60.0  # seconds
 LONGEST = 1800.0
 LARGEST_COST = 0.02  # of the run
@@ -26,6 +24,7 @@ class Cadence:
 
     every: int | Literal["auto"]
     ranks: int
+    history: History = NOTHING_SEEN
     interval: float = FIRST
     last: float = field(default_factory=time.monotonic)
 
@@ -38,15 +37,25 @@ class Cadence:
     def saved(self, stall: float) -> None:
         """Take note of a save that held the step up for ``stall`` seconds."""
         self.last = time.monotonic()
-        self.interval = interval(stall, self.ranks)
+        self.interval = interval(stall, self.ranks, self.history)
+
+    def __str__(self) -> str:
+        """Say when the next save is due, and why then."""
+        if self.every != "auto":
+            return f"The next is due after {self.every} steps."
+        return (
+            f"The next is due {self.interval:.0f} s after it: a failure is expected each "
+            f"{self.history.between(self.ranks) / 3600:.1f} h, a recovery takes "
+            f"{self.history.recovery:.0f} s ({self.history})."
+        )
 
 
-def interval(stall: float, ranks: int) -> float:
+def interval(stall: float, ranks: int, history: History = NOTHING_SEEN) -> float:
     """Return the seconds between saves that lose the least time.
 
     Tc = Ts + sqrt(2 (Tf + Tr) Ts + Ts**2), with the cost of a save Ts, the time between
     failures Tf and the time of a recovery Tr (arXiv:2410.18124).
     """
-    between = HOURS_BETWEEN_FAILURES * 3600 / ranks
-    best = stall + sqrt(2 * (between + RECOVERY) * stall + stall**2)
+    lost = history.between(ranks) + history.recovery
+    best = stall + sqrt(2 * lost * stall + stall**2)
     return max(min(max(best, FIRST), LONGEST), stall / LARGEST_COST)

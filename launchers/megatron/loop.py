@@ -219,7 +219,7 @@ class Loop:
                 "checkpoint-saved",
                 f"Checkpoint of step {outcome.step}: {outcome.nbytes / 1e6:.1f} MB by "
                 f"this rank in {outcome.seconds:.2f} s, held the step up for "
-                f"{outcome.stall * 1e3:.0f} ms.",
+                f"{outcome.stall * 1e3:.0f} ms. {self.cadence}",
                 step=outcome.step,
                 path=str(outcome.path),
                 copy_seconds=self.copied,

@@ -31,6 +31,7 @@ from launchers.megatron.batches import Batches, Share, check_data
 from launchers.megatron.cadence import Cadence
 from launchers.megatron.config import is_deterministic
 from launchers.megatron.groups import device, joined, make_deterministic
+from launchers.megatron.history import history_of
 from launchers.megatron.loop import Loop
 from launchers.megatron.space import Space
 from launchers.megatron.state import rng_shards, state_shards
@@ -157,7 +158,7 @@ def _loop(
     return Loop(
         live=live,
         checkpointer=checkpointer,
-        cadence=Cadence(wanted.every, place.world_size),
+        cadence=Cadence(wanted.every, place.world_size, history_of(place)),
         telemetry=Telemetry(training, place),
         asked=asked,
         origin=origin,

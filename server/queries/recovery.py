@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col, func, select
 
 from hpcplat.eventlog import RunEvent
 from server.queries import events
 from server.queries.jobs import add_submissions, locked
 from server.queries.submissions import Watched, get
 from server.states import State
-from server.tables import Event, Job
+from server.tables import Attempt, Event, Job
 
 DIED: Final = "node-died"
 OFFSET: Final = "run_offset"  # in an event's data: how far the run folder was read
+MOST_ATTEMPTS: Final = 10_000  # that the history of nodes is made of
 LARGEST_DATA: Final = 20  # names and numbers that an event takes along
 
 
@@ -68,6 +69,38 @@ def dead_nodes(session: Session, cluster: str, since: datetime) -> list[str]:
         .order_by(col(Event.at).desc())
     ).all()
     return list(dict.fromkeys(str(data["node"]) for data in rows))
+
+
+def node_history(
+    session: Session, cluster: str, since: datetime, now: datetime
+) -> tuple[int, float]:
+    """Return how many nodes died under trainings since then, and in how many hours.
+
+    Hours of nodes, of the trainings that started since then: the newest MOST_ATTEMPTS.
+    """
+    rows = session.exec(
+        select(Attempt.started_at, Attempt.ended_at, Job.nodes)
+        .join(Job, col(Job.id) == col(Attempt.job_id))
+        .where(col(Attempt.cluster) == cluster, col(Job.kind) == "train")
+        .where(col(Attempt.started_at) >= since)
+        .order_by(col(Attempt.started_at).desc())
+        .limit(MOST_ATTEMPTS)
+    ).all()
+    if not rows:
+        return 0, 0.0
+    first = max(since, rows[-1][0])
+    died = session.exec(
+        select(func.count())
+        .select_from(Event)
+        .join(Job, col(Job.id) == col(Event.job_id))
+        .where(col(Event.kind) == DIED, col(Event.at) >= first)
+        .where(col(Job.cluster) == cluster, col(Job.kind) == "train")
+    ).one()
+    hours = sum(
+        ((ended or now) - started).total_seconds() / 3600 * nodes
+        for started, ended, nodes in rows
+    )
+    return died, hours
 
 
 def send_elsewhere(

@@ -23,6 +23,7 @@ from server.queries.submissions import Watched
 from server.recovery import SILENT, Recovery
 from server.site import Site
 from server.states import Sending
+from server.tables import Attempt
 from tests.server.fakes import FakeSlurm, live_job
 
 
@@ -181,6 +182,35 @@ def test_what_happens_inside_is_told_once(world: World) -> None:
     anew = Recovery(world.database, Site(world.slurm), world.hurried.append, Metrics())
     anew.look([world.watched], {})
     assert world.kinds().count("node-lost") == 1
+
+
+def test_nodes_that_died_are_counted_with_the_hours_in_which_they_did(
+    world: World,
+) -> None:
+    now = datetime.now(UTC)
+    day = timedelta(days=1)
+    starts = ((now - 3 * day, now - 2 * day), (now - day, None))
+    with world.database.write() as session:
+        for number, (started, ended) in enumerate(starts, 1):
+            session.add(
+                Attempt(
+                    job_id=world.watched.job_id,
+                    submission_id=world.watched.submission_id,
+                    cluster="fake",
+                    slurm_job_id=7,
+                    number=number,
+                    submitted_at=started,
+                    started_at=started,
+                    ended_at=ended,
+                    state="RUNNING",
+                    nodes=["n1", "n2"],
+                )
+            )
+        recovery.died(session, world.watched.job_id, "n1", "dead", now, "down")
+    with world.database.read() as session:
+        assert recovery.node_history(session, "fake", now - 90 * day, now) == (1, 96.0)
+        assert recovery.node_history(session, "fake", now - 2 * day, now) == (1, 48.0)
+        assert recovery.node_history(session, "else", now - 90 * day, now) == (0, 0.0)
 
 
 def test_a_requeued_job_need_not_wait(world: World) -> None:

@@ -92,8 +92,13 @@ def _compare(run: Run, other: RunFolder) -> None:
     if one is None or two is None or one.step != two.step:
         print("the two runs have no step in common")
         return
+    # Parameters, optimizer and generators; samples consumed, and what else there is.
     same = [
-        {key: entry.digest for key, entry in found.manifest.tensors.items()}
+        (
+            {key: entry.digest for key, entry in found.manifest.tensors.items()},
+            found.manifest.samples,
+            found.manifest.extras,
+        )
         for found in (one, two)
     ]
     losses = [
@@ -104,7 +109,8 @@ def _compare(run: Run, other: RunFolder) -> None:
         )
     ]
     print(
-        f"step {one.step}: digests {'equal' if same[0] == same[1] else 'DIFFER'}, "
+        f"step {one.step}: SHA-256 of {len(one.manifest.tensors)} tensors, and samples, "
+        f"{'equal' if same[0] == same[1] else 'DIFFER'}, "
         f"losses {'equal' if losses[0] == losses[1] else 'DIFFER'}",
         flush=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 import time
@@ -94,9 +95,10 @@ def _ranks(run: Run, hosts: list[str]) -> list[psutil.Process]:
     found = []
     for host in hosts:
         for process in run.stage.processes(host):
-            words = process.cmdline()
-            if spec in words and "torch.distributed.run" not in words:
-                found.append(process)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                words = process.cmdline()
+                if spec in words and "torch.distributed.run" not in words:
+                    found.append(process)
     return found
 
 

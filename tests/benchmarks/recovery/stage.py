@@ -110,7 +110,7 @@ class Stage:
         Slurm lets go of the dead at once when it is told that they are.
         """
         for node in self.cluster.spec.nodes:
-            if not any(p.name() == "slurmd" for p in self.processes(node.name)):
+            if not any(map(_is_slurmd, self.processes(node.name))):
                 words = ("update", f"nodename={node.name}", "state=down", "reason=x")
                 self.cluster.run("scontrol", *words)
         for node in self.cluster.spec.nodes:
@@ -200,6 +200,13 @@ def until(condition: Callable[[], Any], what: str, patience: float = 240.0) -> N
         if time.monotonic() > end:
             sys.exit(f"waited {patience:g} s in vain for {what}")
         time.sleep(0.02)
+
+
+def _is_slurmd(process: psutil.Process) -> bool:
+    try:
+        return process.name() == "slurmd"
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _dataset(root: Path) -> str:

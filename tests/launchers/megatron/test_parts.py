@@ -19,7 +19,7 @@ from hpcplat.training import Training, training_of
 torch = pytest.importorskip("torch")
 pytest.importorskip("megatron.core")
 
-from launchers.megatron import cadence
+from launchers.megatron import cadence, history
 from launchers.megatron.batches import (
     Batches,
     Share,
@@ -201,9 +201,11 @@ def test_saves_are_as_far_apart_as_they_cost_and_as_failures_come() -> None:
     assert cadence.interval(0.5, 1) == cadence.LONGEST
     many = cadence.interval(0.5, 16_384)
     between = 50_000 * 3600 / 16_384
-    best = 0.5 + math.sqrt(2 * (between + cadence.RECOVERY) * 0.5 + 0.5**2)
+    best = 0.5 + math.sqrt(2 * (between + history.RECOVERY) * 0.5 + 0.5**2)
     assert many == pytest.approx(best)
     assert cadence.interval(0.001, 16_384) == cadence.FIRST
     assert cadence.interval(100.0, 16_384) == 5000.0, "never more than 2 % of the run"
+    frail = history.History(failures=99, rank_hours=50_000)
+    assert cadence.interval(0.5, 16, frail) < cadence.interval(0.5, 16)
     by_step = cadence.Cadence(every=10, ranks=4)
     assert [step for step in range(1, 31) if by_step.due(step)] == [10, 20, 30]
