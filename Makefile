@@ -18,13 +18,13 @@ demo: setup
 demo-down:
 	@if [ -x .venv/bin/hpcplat ]; then hpcplat demo --down; else echo "No demo was there."; fi
 
-# Real daemons are late now and then when two cores do all of this at once: what failed
-# is run once more, alone. What fails again is a fault.
+# One more process than there are cores: many tests wait for Slurm. Real daemons are late
+# now and then when two cores do all of this at once: what failed is run once more, alone.
+# What fails again is a fault.
 test: setup-test
-	@$(OURS) -m pytest -n 2 \
+	@$(OURS) -m pytest -n 3 \
 		|| $(OURS) -m pytest --last-failed --last-failed-no-failures none
 
-# One more than there are cores: some tests wait.
 test-fast: setup-test
 	@$(OURS) -m pytest -n 3 -m "not slurm and not slow"
 
