@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -326,6 +328,27 @@ def test_the_step_may_change_its_tensors_once_the_copy_is_taken(tmp_path: Path) 
     found, _ = newest_whole(tmp_path)
     assert found is not None
     assert bool((Contents(found).tensor("w") == 1).all())
+
+
+def test_a_disk_that_hangs_holds_no_step_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = threading.Event()
+    fsync = os.fsync
+
+    def slow(file: int) -> None:
+        assert hangs.wait(20)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    saver = Checkpointer(tmp_path, "here")
+    saver.save(Facts(1, 1, Origin(world_size=1)), [whole("w", torch.ones(5))])
+    assert not saver.wait(0.05)  # who waits can do so for a while only
+    assert saver.busy
+    assert newest_whole(tmp_path) == (None, [])
+    hangs.set()
+    assert saver.wait(20)
+    assert saver.outcomes()[0].path == tmp_path / name_of(1)
 
 
 def test_a_step_run_again_replaces_its_checkpoint(tmp_path: Path) -> None:
