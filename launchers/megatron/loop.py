@@ -116,7 +116,7 @@ class Loop:
         settings = self.live.training.settings
         while self.step < settings.steps:
             begun, waited = time.monotonic(), self.waiting.seconds
-            result = train_step(self.live, self.step, self.samples, self._signals())
+            result = train_step(self.live, self.step, self.samples, self._signals)
             waited = self.waiting.seconds - waited
             self.own += time.monotonic() - begun - waited
             self._after(result)

@@ -100,10 +100,11 @@ def train_step(
     live: Live,
     step: int,
     position: int,
-    signals: Signals = Signals(),  # noqa: B008
+    signals: Callable[[], Signals] = Signals,
 ) -> StepResult:
     """Do step ``step`` (from 0) on the batch that begins at sample ``position``.
 
+    ``signals`` is asked late in the step: a copy in memory has most of a step's time.
     Nothing is updated when the loss or the gradient norm is no finite number.
     """
     settings = live.training.settings
@@ -118,7 +119,7 @@ def train_step(
     waited = monotonic() - begun
     losses = _passes(live, micro, forward_only=False)
     hashes = hash_of(ids, position, live.batches.share)
-    agreement = Agreement(live, losses, hashes, signals)
+    agreement = Agreement(live, losses, hashes, signals())
     adam.set_learning_rate(live.optimizer, rate, settings.optimizer.weight_decay)
     updated, norm = _update(live, agreement)
     facts = agreement.facts()

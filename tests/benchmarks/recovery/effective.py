@@ -92,9 +92,10 @@ def _compare(run: Run, other: RunFolder) -> None:
     if one is None or two is None or one.step != two.step:
         print("the two runs have no step in common")
         return
-    # Parameters, optimizer and generators; samples consumed, and what else there is.
+    # Parameters, optimizer and generators lie in these files; samples and the rest do not.
     same = [
         (
+            {name: entry.sha256 for name, entry in found.manifest.files.items()},
             {key: entry.digest for key, entry in found.manifest.tensors.items()},
             found.manifest.samples,
             found.manifest.extras,
@@ -109,7 +110,8 @@ def _compare(run: Run, other: RunFolder) -> None:
         )
     ]
     print(
-        f"step {one.step}: SHA-256 of {len(one.manifest.tensors)} tensors, and samples, "
+        f"step {one.step}: SHA-256 of {len(one.manifest.files)} files, digests of "
+        f"{len(one.manifest.tensors)} tensors, and samples "
         f"{'equal' if same[0] == same[1] else 'DIFFER'}, "
         f"losses {'equal' if losses[0] == losses[1] else 'DIFFER'}",
         flush=True,

@@ -116,7 +116,7 @@ class Plain:
 
 def one_step(loop: Loop) -> float:
     """Do one step of our loop, all that belongs to it; return the wait for data."""
-    result = train_step(loop.live, loop.step, loop.samples, loop._signals())
+    result = train_step(loop.live, loop.step, loop.samples, loop._signals)
     loop._after(result)
     return result.data_seconds
 

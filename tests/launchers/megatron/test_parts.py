@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from hpcplat.training import Training, training_of
 torch = pytest.importorskip("torch")
 pytest.importorskip("megatron.core")
 
-from launchers.megatron import cadence, history
+from launchers.megatron import cadence, history, step
 from launchers.megatron.batches import (
     Batches,
     Share,
@@ -209,3 +210,21 @@ def test_saves_are_as_far_apart_as_they_cost_and_as_failures_come() -> None:
     assert cadence.interval(0.5, 16, frail) < cadence.interval(0.5, 16)
     by_step = cadence.Cadence(every=10, ranks=4)
     assert [step for step in range(1, 31) if by_step.due(step)] == [10, 20, 30]
+
+
+def test_signals_are_told_as_they_are_after_the_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy in memory must be complete by then, not before the step begins."""
+    said: list[str] = []
+    for name in ("learning_rate", "adam", "hash_of", "Agreement"):
+        monkeypatch.setattr(step, name, MagicMock())
+    monkeypatch.setattr(step, "_passes", lambda *_, **__: said.append("passes"))
+    monkeypatch.setattr(step, "_update", lambda *_: (True, 1.0))
+
+    def signals() -> step.Signals:
+        said.append("signals")
+        return step.Signals()
+
+    step.train_step(MagicMock(), 0, 0, signals)
+    assert said == ["passes", "signals"]
