@@ -24,6 +24,7 @@ Sums = NDArray[np.uint64]
 MODULUS = 1 << 64
 # Elements worked on at once: two buffers of 8 bytes an element stay in the L2 cache.
 CHUNK = 1 << 15
+FEW_ROWS = 1 << 11  # 16 KiB of weights
 
 
 def digest(piece: Piece, content: memoryview | bytes) -> int:
@@ -74,7 +75,24 @@ class _Rows(NamedTuple):
 
 
 def _row_weights(shape: Shape, offset: Shape, first: int, last: int) -> Sums:
-    """Return the weights of rows ``first`` to ``last``: products over the dimensions."""
+    """Return the weights of rows ``first`` to ``last``: products over the dimensions.
+
+    Those of few rows are kept: every save asks for the same, and to make them took a
+    third of a small tensor's digest.
+    """
+    if last - first > FEW_ROWS:
+        return _made_row_weights(shape, offset, first, last)
+    return _kept_row_weights(shape, offset, first, last)
+
+
+@lru_cache(maxsize=512)
+def _kept_row_weights(shape: Shape, offset: Shape, first: int, last: int) -> Sums:
+    found = _made_row_weights(shape, offset, first, last)
+    found.flags.writeable = False
+    return found
+
+
+def _made_row_weights(shape: Shape, offset: Shape, first: int, last: int) -> Sums:
     found: Sums = np.ones(last - first, dtype=np.uint64)
     stride = prod(shape[:-1])
     for dimension, length in enumerate(shape[:-1]):
