@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -10,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from hpcplat.runfolder import RunFolder
+from hpcplat.tracking.gpu_tally import GpuTally, tally_of
 from hpcplat.tracking.machine import Machine, own_gpus
 from hpcplat.tracking.nvml import Gpus, GpuState
+from hpcplat.tracking.observer import Observer
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -71,6 +75,21 @@ def test_a_job_sees_its_own_gpus_alone_however_they_are_numbered(library: str) -
     # Its control group shows a job of four no more than four, numbered anew.
     assert numbers({"SLURM_JOB_GPUS": "4,5,6,7"}) == {"0", "2", "3"}
     assert numbers({"SLURM_JOB_GPUS": "1"}) == set()
+
+
+@needs_compiler
+def test_an_observer_counts_the_looks_at_gpus(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder(tmp_path)
+    run.attempt(1).root.mkdir(parents=True)
+    on_gpus = Machine(None, Gpus(library))
+    monkeypatch.setattr("hpcplat.tracking.observer.Machine", lambda _: on_gpus)
+    observer = Observer(run, 1, "n1", os.getpid())
+    observer.look()
+    observer.close()
+    written = run.attempt(1).gpu_tally("n1").read_bytes()
+    assert tally_of(written) == GpuTally(samples=2, idle=0)  # two tell a load
 
 
 @pytest.mark.parametrize("name", ["libnothing-like-it.so.1", "libc.so.6"])
