@@ -21,7 +21,7 @@ from sqlmodel import Session
 from hpcplat.errors import InvalidError, UnavailableError
 
 BUSY_SECONDS: Final = 30.0
-WRITE: Final = "hpcplat_write"
+WRITE: Final = "hpcplat_write"  # an option of connections: SQLite's "synchronous"
 MIGRATION: Final = 0x68706370  # the advisory lock's number: any that is ours alone
 
 
@@ -35,7 +35,8 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = _parse(url)
         self._reading = _engine(self.url)
-        self._writing = self._reading.execution_options(**{WRITE: True})
+        self._writing = self._reading.execution_options(**{WRITE: "FULL"})
+        self._noting = self._reading.execution_options(**{WRITE: "NORMAL"})
         # SQLite has one writer at a time, and lets those who wait sleep and look again,
         # ever longer. Within this process they are woken as soon as it is their turn.
         self._turn: AbstractContextManager[object] = (
@@ -57,14 +58,22 @@ class Database:
             yield session
 
     @contextmanager
-    def write(self) -> Iterator[Session]:
-        """Open a transaction that is committed at the end, or rolled back whole."""
+    def write(self, *, durable: bool = True) -> Iterator[Session]:
+        """Open a transaction that is committed at the end, or rolled back whole.
+
+        What can be found out again need not be ``durable``: it outlives the process,
+        but a power cut may take it (whole, and with it nothing that was written
+        before). It costs no wait for the disk.
+        """
+        engine = self._writing if durable else self._noting
         with (
             self._use(),
             self._turn,
-            Session(self._writing, expire_on_commit=False) as session,
+            Session(engine, expire_on_commit=False) as session,
             session.begin(),
         ):
+            if not durable and not self.is_sqlite:
+                session.execute(text("SET LOCAL synchronous_commit = off"))
             yield session
 
     def migrate(self) -> None:
@@ -167,15 +176,20 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401
     for line in (
         f"busy_timeout = {int(BUSY_SECONDS * 1000)}",
         "journal_mode = WAL",
-        "synchronous = FULL",  # a row that a submission relies on outlives a power cut
         "foreign_keys = ON",
     ):
         connection.execute(f"PRAGMA {line}").close()
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(WRITE, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    """Begin, and say what a commit waits for: FULL for the disk, NORMAL (of a WAL) not."""
+    synchronous = connection.get_execution_options().get(WRITE)
+    begin = connection.connection.cursor().execute  # SQLAlchemy's own takes far longer
+    if synchronous is None:
+        begin("BEGIN")
+        return
+    begin(f"PRAGMA synchronous = {synchronous}")
+    begin("BEGIN IMMEDIATE")
 
 
 def _alembic(connection: Connection | None = None) -> Config:

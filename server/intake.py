@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -22,11 +23,12 @@ from server import auth
 from server.admission import admit
 from server.auth import Principal
 from server.datasets import with_dataset_pinned
+from server.hands import Promise
 from server.ids import new_job_id
 from server.people.workspaces import workspace_of_job
 from server.preparation import array_chunks
 from server.problems import FieldsError
-from server.queries import jobs, keptsecrets, people, workspaces
+from server.queries import jobs, keptsecrets, people, submissions, workspaces
 from server.queries.jobs import NewJob, Scope
 from server.quotas import Asked
 from server.schemas import BulkRequest, Invalid, JobRequest
@@ -167,12 +169,17 @@ def accept(
     """
     auth.may_submit(principal, service.identity)
     keys = _keys(idempotency_key, len(requests))
-    try:
-        accepted = _written(service, principal, scope, requests, keys)
-    except IntegrityError:
-        # The same key came twice at once: the other request has made the rows.
-        accepted = _written(service, principal, scope, requests, keys)
-    service.queued()
+    parts = sum(len(request.offsets) for request in requests)
+    with service.submitter.hands.promising(parts) as promise:
+        written = partial(_written, service, principal, scope, requests, keys, promise)
+        try:
+            accepted = written()
+        except IntegrityError:
+            # The same key came twice at once: the other request has made the rows.
+            accepted = written()
+    made = {one.job_id for one in accepted if one.made is not None}
+    if sum(work.job_id in made for work in promise.works) < parts:
+        service.queued()
     return accepted
 
 
@@ -182,7 +189,9 @@ def _written(
     scope: Scope,
     requests: Sequence[Admitted],
     keys: Sequence[str | None],
+    promise: Promise,
 ) -> list[Accepted]:
+    """Write the jobs down, and claim what this service has room in hand for."""
     now = datetime.now(UTC)
     accepted: list[Accepted] = []
     new: list[NewJob] = []
@@ -226,6 +235,8 @@ def _written(
             accepted.append(Accepted(job_id, made))
         jobs.create(session, new, now)
         keptsecrets.note(session, with_secrets)
+        room = promise.room if new else 0
+        promise.works = submissions.claim(session, cluster, now, room) if room else []
     return accepted
 
 

@@ -9,7 +9,6 @@ know its key. docs/explanation/exactly-once.md has the argument.
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +23,7 @@ from hpcplat.errors import HpcplatError, UnavailableError
 from hpcplat.slurm.scheduler import Submission as Script
 from hpcplat.slurm.scheduler import SubmissionDoubtError
 from server.database import Database
+from server.hands import Hands
 from server.metrics import Metrics
 from server.preparation import NotYetError, choose
 from server.queries import arrivals, submissions
@@ -178,22 +178,15 @@ class Submitter:
         self.metrics = metrics
         self.waiters = Waiters()
         self.counts: dict[str, int] = {}
-        self._wake = threading.Condition()
-        self._stopping = False
+        self.hands = Hands()
         self._said = ""
-        self._queued = False
-        self._busy = 0
-        self._threads: list[threading.Thread] = []
 
     def start(self, workers: int = 2) -> None:
         """Start the threads."""
-        self._stopping = False
+        self.hands.open(workers * BATCH)
         for number in range(workers):
-            thread = threading.Thread(
-                target=self._work, name=f"submit-{number}", daemon=True
-            )
-            thread.start()
-            self._threads.append(thread)
+            name = f"submit-{number}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def stop(self, patience: float = 10.0) -> None:
         """Let each worker end what it has in hand, and wait some seconds for it.
@@ -201,30 +194,27 @@ class Submitter:
         An sbatch that takes longer is left to itself: its row is claimed, and whoever
         comes next settles it as after a crash.
         """
-        with self._wake:
-            self._stopping = True
-            self._wake.notify_all()
-            self._wake.wait_for(lambda: self._busy == 0, patience)
-        self._threads.clear()
+        self.hands.close(patience)
 
     def wake(self) -> None:
         """Say that something was queued."""
-        with self._wake:
-            self._queued = True
-            self._wake.notify()
+        self.hands.wake()
 
     def step(
         self, done: Sequence[tuple[Work, Outcome]] = (), most: int = 1
     ) -> list[Work]:
-        """Note outcomes and claim the next work, in one transaction."""
+        """Note outcomes and claim the next work, in one transaction.
+
+        A claim must outlive a power cut: else what was sent might be sent again. An
+        outcome need not: the key in Slurm tells it once more.
+        """
         cluster = self.site.name  # Slurm may be asked: not while the database is held
         now = datetime.now(UTC)
         works: list[Work] = []
-        with self.database.write() as session:
+        with self.database.write(durable=most > 0) as session:
             twins, chosen = self._note_all(session, done, now)
-            if most and not self._stopping:
-                by = secrets.token_hex(8)
-                works = submissions.claim(session, cluster, by, now, most)
+            if most:
+                works = submissions.claim(session, cluster, now, most)
         self.waiters.tell(work.job_id for work, _ in done)
         for twin in twins:
             self._remove_twin(twin)
@@ -282,50 +272,64 @@ class Submitter:
         """Send, note, claim: what waits long is noted meanwhile."""
         works: list[Work] = []
         done: list[tuple[Work, Outcome]] = []
+        is_due = True  # something may be queued
         while True:
-            try:
-                new = self.step(done, most=0 if works else BATCH)
-            except SQLAlchemyError:  # the outcomes stay in hand
-                logger.exception("the database does not take the outcome; trying again")
-                time.sleep(DATABASE_PAUSE)
-                continue
-            except UnavailableError as error:
-                self._say_once(f"nothing can be submitted; trying again: {error}")
-                time.sleep(DATABASE_PAUSE)
-                continue
-            self._said = ""
-            self._count(len(new) - len(done))
-            works, done = [*works, *new], []
-            if not works and not self._rest():
+            if done or is_due:
+                most = BATCH if is_due and not works and self.hands.are_open else 0
+                new = self._stepped(done, most)
+                if new is None:
+                    continue
+                is_due = is_due and (bool(works) or len(new) == most)
+                works, done = [*works, *new], []
+            if not works:
+                works, is_due = self._rested()
+            if not works and not is_due:
                 return
-            noted = time.monotonic()
-            while works and time.monotonic() - noted < NOTE_WITHIN:
-                work = works.pop(0)
-                done.append((work, self.send(work)))
+            done = self._sent(works)
+
+    def _stepped(
+        self, done: Sequence[tuple[Work, Outcome]], most: int
+    ) -> list[Work] | None:
+        """Note and claim; None, after a while, if that has to be tried again."""
+        try:
+            new = self.step(done, most)
+        except SQLAlchemyError:  # the outcomes stay in hand
+            logger.exception("the database does not take the outcome; trying again")
+        except UnavailableError as error:
+            self._say_once(f"nothing can be submitted; trying again: {error}")
+        else:
+            self._said = ""
+            self.hands.hold(len(new) - len(done))
+            return new
+        time.sleep(DATABASE_PAUSE)
+        return None
+
+    def _sent(self, works: list[Work]) -> list[tuple[Work, Outcome]]:
+        """Send what is in hand, for so long as an outcome may wait to be noted."""
+        done = []
+        began = time.monotonic()
+        while works and time.monotonic() - began < NOTE_WITHIN:
+            work = works.pop(0)
+            done.append((work, self.send(work)))
+            works += [] if works else self.hands.take()
+        return done
 
     def _say_once(self, words: str) -> None:
         """Log why no work is done, unless it was the last thing that was logged."""
-        with self._wake:
-            is_new, self._said = words != self._said, words
+        is_new, self._said = words != self._said, words
         if is_new:
             logger.warning("%s", words)
 
-    def _count(self, change: int) -> None:
-        """Keep the number of submissions that the workers have in hand."""
-        with self._wake:
-            self._busy += change
-            self._wake.notify_all()
-
-    def _rest(self) -> bool:
-        """Wait until something is due; False when the service stops."""
+    def _rested(self) -> tuple[list[Work], bool]:
+        """Wait for work in hand, or queued; neither when the service stops."""
         while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._queued or self._stopping, LOOK_AGAIN)
-                queued, self._queued = self._queued, False
-            if self._stopping:
-                return False
-            if queued or self._is_due():
-                return True
+            handed, is_queued = self.hands.rest(LOOK_AGAIN)
+            if handed:
+                return handed, is_queued
+            if not self.hands.are_open:
+                return [], False
+            if is_queued or self._is_due():
+                return [], True
 
     def _is_due(self) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -76,10 +77,9 @@ _CLAIM = (
 _HELD = "held"
 
 
-def claim(
-    session: Session, cluster: str, by: str, now: datetime, most: int = 1
-) -> list[Work]:
+def claim(session: Session, cluster: str, now: datetime, most: int = 1) -> list[Work]:
     """Claim the oldest queued submissions; two services never get the same one."""
+    by = secrets.token_hex(8)
     connection = session.connection()
     asked = {"cluster": cluster, "now": now, "most": most}
     rows = connection.execute(_QUEUED, asked).all()

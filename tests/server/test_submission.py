@@ -16,7 +16,7 @@ from server.database import Database
 from server.ids import new_job_id
 from server.metrics import Metrics
 from server.preparation import NotYetError
-from server.queries import arrivals, jobs, people, submissions
+from server.queries import arrivals, events, jobs, people, submissions
 from server.queries.jobs import NewJob, Scope
 from server.queries.submissions import Work
 from server.site import Site
@@ -120,11 +120,12 @@ def test_two_services_never_claim_the_same_row(database: Database) -> None:
     queue(database, 2)
     now = datetime.now(UTC)
     claimed = []
-    for claim in ("one", "other", "third"):
+    for _ in range(3):
         with database.write() as session:
-            claimed.append(submissions.claim(session, "fake", claim, now))
+            claimed.append(submissions.claim(session, "fake", now))
     [first], [second], third = claimed
     assert first.submission_id != second.submission_id
+    assert first.claim != second.claim
     assert third == []
 
 
@@ -224,6 +225,21 @@ def test_a_second_job_for_the_same_key_is_cancelled(
     submitter.step([(work, Taken(56))])
     assert slurm.cancelled == ["56"]
     assert submission_of(database, job_id).slurm_job_id == 55
+
+
+def test_parts_that_arrive_together_are_each_told(
+    database: Database, submitter: Submitter
+) -> None:
+    [job_id] = queue(database, offsets=(0, 100))
+    works = submitter.step(most=4)
+    submitter.step([(work, Taken(70 + work.part)) for work in works], most=0)
+    with database.read() as session:
+        told = events.of_job(session, job_id)
+        ids = [row.slurm_job_id for row in jobs.submissions_of(session, job_id)]
+    assert ids == [70, 71]
+    assert [event.number for event in told] == [1, 2, 3]
+    assert job_of(database, job_id).events == 3
+    assert job_of(database, job_id).state == State.PENDING
 
 
 def test_after_a_second_try_the_run_folder_says_which_job_is_the_one(

@@ -22,6 +22,7 @@ import uvicorn
 from hpcplat.slurm.commandline import CommandLine
 from server.app import create_app
 from server.database import Database
+from server.hands import Hands
 from server.judgement import Patience
 from server.queries import arrivals, jobs, submissions
 from server.reconcile import Rhythm
@@ -111,7 +112,7 @@ def _before(module: Any, name: str) -> Callable[[Path], None]:  # noqa: ANN401
 CRASHES: dict[str, Callable[[Path], None]] = {
     "before the row is written": _before(jobs, "create"),
     "in the transaction of the row": _after(jobs, "create"),
-    "after the row, before anybody is told": _before(Service, "queued"),
+    "after the row, before anybody is told": _before(Hands, "give"),
     "in the transaction of the claim": _after(submissions, "claim"),
     "after the claim": _before(Submitter, "send"),
     "before sbatch": _before(CommandLine, "submit"),
