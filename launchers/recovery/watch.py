@@ -16,6 +16,9 @@ STEPS_KEPT: Final = 64  # of which the median is the usual length of a step
 # Seconds of silence that are never called a hang: a slow disk, a garbage collection. A
 # process that is stopped does not come back by itself, and gets no such grace.
 FLOOR: Final = 10.0
+# Seconds more than three steps, for one that is stopped: it is to be named within a second,
+# and half of one goes by until a beacon tells of it and somebody looks.
+STOPPED: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,8 @@ class Watch:
 
     def patience(self) -> float:
         """Return how long a step may take before somebody is called hung."""
-        usual = 3 * self.usual() + 1.0
-        return usual if self.stopped() else max(usual, FLOOR)
+        usual = 3 * self.usual()
+        return usual + STOPPED if self.stopped() else max(usual + 1.0, FLOOR)
 
     def stalled(self, now: float) -> bool:
         """Whether all have done a step, and then none for longer than is usual.
