@@ -45,6 +45,7 @@ from launchers.megatron.telemetry import memory_gib
 from launchers.memory import MemoryCopies
 
 BLOCK, ROUNDS = 10, 8
+NEVER = 1_000_000_000  # steps
 
 
 class Plain:
@@ -121,44 +122,56 @@ def one_step(loop: Loop) -> float:
     return result.data_seconds
 
 
-def block(action: Any) -> tuple[float, float]:  # noqa: ANN401
-    """Return the wall and CPU seconds of a step, over a block that all ranks end."""
+def block(loop: Loop, action: Any) -> tuple[float, float]:  # noqa: ANN401
+    """Return the wall and CPU seconds of a step, over a block that all ranks end.
+
+    A save that began in it ends in it.
+    """
     dist.barrier()
     begun, used = perf_counter(), process_time()
     for _ in range(BLOCK):
         action()
+    loop.checkpointer.wait()
     used = process_time() - used  # all threads: a save's too
     dist.barrier()
     return (perf_counter() - begun) / BLOCK, used / BLOCK
 
 
 def measured(loop: Loop, plain: Plain) -> dict[str, float]:
-    """Run both in turns, each first in half of the rounds."""
+    """Run ours, ours without saves, and the plain one in turns, to and fro."""
     waits: list[float] = []
+    every = loop.cadence.every
 
     def ours_step() -> None:
         waits.append(one_step(loop))
 
-    ours, others, ratios, cpu = [], [], [], []
+    def unsaved_step() -> None:
+        loop.cadence.every = NEVER
+        one_step(loop)
+        loop.cadence.every = every
+
+    for _ in range(BLOCK // 2):  # so that a save falls into the middle of a block
+        ours_step()
+    order = [("ours", ours_step), ("plain", plain.step), ("unsaved", unsaved_step)]
+    rounds: list[dict[str, tuple[float, float]]] = []
     for number in range(ROUNDS + 1):
-        times = {}
-        order = [("ours", ours_step), ("plain", plain.step)]
-        for name, action in order if number % 2 else order[::-1]:
-            times[name] = block(action)
-        if number:  # the first round warms both up
-            ours.append(times["ours"][0])
-            others.append(times["plain"][0])
-            ratios.append(times["ours"][0] / times["plain"][0])
-            cpu.append(times["ours"][1] / times["plain"][1])
+        turns = order if number % 2 else order[::-1]
+        rounds.append({name: block(loop, action) for name, action in turns})
+    del rounds[0]  # it warms all up
+    ratios = [each["ours"][0] / each["plain"][0] for each in rounds]
     low, _, high = statistics.quantiles(ratios, n=4)
+    ours = statistics.median(each["ours"][0] for each in rounds)
     return {
-        "ours": statistics.median(ours),
-        "plain": statistics.median(others),
+        "ours": ours,
+        "plain": statistics.median(each["plain"][0] for each in rounds),
         "ratio": statistics.median(ratios),
         "low": low,
         "high": high,
-        "cpu": statistics.median(cpu),
-        "data": statistics.median(waits) / statistics.median(ours),
+        "cpu": statistics.median(each["ours"][1] / each["plain"][1] for each in rounds),
+        "unsaved": statistics.median(
+            each["unsaved"][0] / each["plain"][0] for each in rounds
+        ),
+        "data": statistics.median(waits) / ours,
         "memory": memory_gib(),
     }
 
