@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -173,6 +174,7 @@ class Run:
 @contextmanager
 def stage(nodes: int) -> Iterator[Stage]:
     """Set a cluster up, make a dataset, and take all down at the end."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     root = Path(tempfile.mkdtemp(prefix="hpcplat-kills-"))
     dataset = _dataset(root)
     root.chmod(0o755)

@@ -1,6 +1,6 @@
 """Faults at random but seeded times, several to a job: it ends with the very same bits.
 
-One seed by default; ``HPCPLAT_FAULT_SEEDS=1,2,3`` names others.
+One seed by default; ``HPCPLAT_TEST_SEEDS=1,2,3`` names others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEPS = 30
 FAULTS = 3
 SPARES = 2
 DISK = 64 << 20  # bytes
-SEEDS = [int(seed) for seed in os.environ.get("HPCPLAT_FAULT_SEEDS", "1").split(",")]
+SEEDS = [int(seed) for seed in os.environ.get("HPCPLAT_TEST_SEEDS", "1").split(",")]
 
 
 def on_node(job: Job, node: str) -> list[psutil.Process]:
