@@ -72,8 +72,16 @@ class Bench:
         return self.folder / "data" / "service.sock"
 
     def submission(self, count: int) -> Iterator[Row]:
+        self._one_by_one(10)  # what is made at first use
         raw = self._raw(count)
         yield Row(f"sbatch in a loop, {count} jobs", _rate(count, raw), "", "")
+        bare = self._bare(count)
+        yield Row(
+            "a bare FastAPI route: one durable row, then sbatch",
+            _rate(count, bare),
+            f"{raw / bare:.2f} x sbatch",
+            "",
+        )
         one = self._one_by_one(count)
         yield Row(
             "API, one by one, each in Slurm",
@@ -120,6 +128,30 @@ class Bench:
                 stdout=subprocess.DEVNULL,
                 check=True,
             )
+        return time.perf_counter() - started
+
+    def _bare(self, count: int) -> float:
+        socket = self.folder / "bare.sock"
+        words = [HERE / "bare.py", socket, self.folder / "bare.db"]
+        environ = {**os.environ, **self.cluster.environment()}
+        process = subprocess.Popen([sys.executable, *words], env=environ)
+        transport = httpx.HTTPTransport(uds=str(socket))
+        try:
+            with httpx.Client(base_url="http://s", transport=transport) as http:
+                while not socket.exists():
+                    time.sleep(0.1)
+                self._through_bare(http, 5)  # what is made at first use
+                return self._through_bare(http, count)
+        finally:
+            process.terminate()
+            process.wait(60)
+
+    def _through_bare(self, http: httpx.Client, count: int) -> float:
+        started = time.perf_counter()
+        for _ in range(count):
+            http.post("/jobs", json=SPEC).raise_for_status()
+        while http.get("/left").json()["left"]:
+            time.sleep(0.02)
         return time.perf_counter() - started
 
     def _one_by_one(self, count: int) -> float:
