@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import stat
 import struct
@@ -78,6 +79,9 @@ def serve(  # noqa: PLR0913 - each is an option of the command line
     address = Address(path, host, port)
     service = make_service(settings)
     app = create_app(service, threads=True)
+    # What is there by now stays: the collector of cycles need not go through it again and
+    # again, while nobody is answered.
+    gc.freeze()
     secure = service.policy.https_only
     aim = (
         tracked(app, settings, service.database, secure=secure)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import psutil
 import pytest
 
@@ -29,6 +30,10 @@ ROOT = os.environ.get("HPCPLAT_TEST_ROOT")
 
 # What the shell that starts the tests says of its terminal.
 OF_THE_TERMINAL = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
+
+# How long an example takes tells of the machine, not of what is tested.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 _numbers = itertools.count(1)
 

@@ -22,7 +22,7 @@ from hpcplat.ledger import ledger
 from hpcplat.runfolder import RunFolder
 from tests.benchmarks.recovery.stage import Run, Stage, stage, until
 
-BATCH = 64  # samples: a step of about a second on two cores
+BATCH = 144  # samples: a step of a second and more on two cores
 SETTLE = 3  # steps between a recovery and the next kill, at least
 
 
