@@ -160,7 +160,7 @@ def test_the_nearest_layout_by_hand() -> None:
 SIZES = st.sampled_from([1, 2, 3, 4, 6, 8])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.tuples(SIZES, SIZES, SIZES), SIZES, st.integers(1, 40), st.booleans())
 def test_a_nearest_layout_keeps_every_rule(
     sizes: tuple[int, int, int], nodes: int, batch: int, experts: bool
@@ -184,7 +184,7 @@ def test_a_nearest_layout_keeps_every_rule(
         assert found == plan.layout
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from([1, 2, 3, 4, 5, 8]), SIZES, st.sampled_from([2, 3, 4, 6, 8]))
 def test_megatrons_own_checks_agree(tensor: int, pipeline: int, groups: int) -> None:
     """What TransformerConfig refuses of heads, groups and layers, we refuse, and v.v."""

@@ -56,7 +56,6 @@ PROGRAM = (
 
 @settings(
     max_examples=3,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(texts, min_size=100, max_size=200))
@@ -96,7 +95,6 @@ _names = st.text(
 
 @settings(
     max_examples=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(_names)

@@ -82,7 +82,6 @@ def test_no_request_makes_the_service_fail(
 def _try(operation: Any, mode: GenerationMode) -> None:  # noqa: ANN401 - not typed there
     @settings(
         max_examples=15,
-        deadline=None,
         derandomize=True,
         database=None,
         suppress_health_check=list(HealthCheck),

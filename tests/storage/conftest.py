@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 from hpcplat.datasets.version import DatasetVersion
@@ -12,10 +11,6 @@ from storage.ingest.options import IngestOptions, TextOptions
 from storage.ingest.recipe import Recipe
 from storage.ingest.run import Plan, Target, run_ingest
 from storage.ingest.tokens import TextRecipe, checked
-
-# A loaded machine is slow now and then: nothing here is judged by the clock.
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
 
 Ingest = Callable[..., DatasetVersion]
 

@@ -124,7 +124,7 @@ def save(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 4))
 def test_any_split_that_was_saved_loads_into_any_other(
     tmp_path_factory: pytest.TempPathFactory, seed: int, before: int, after: int

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -12,10 +11,6 @@ import pytest
 from hpcplat.datasets.manifest import Kind
 from hpcplat.datasets.version import DatasetVersion
 from storage.publishing import Draft, changing
-
-# A loaded machine is slow now and then: nothing here is judged by the clock.
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Made = Callable[..., DatasetVersion]

@@ -47,7 +47,6 @@ def comment_of(cluster: Cluster, script: str) -> str | None:
 
 @settings(
     max_examples=60,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

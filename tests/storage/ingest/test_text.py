@@ -81,7 +81,6 @@ def test_files_are_documents_or_their_lines_are(
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     max_examples=60,
-    deadline=None,
 )
 @given(
     lines=st.lists(st.text("ab\r€", max_size=12), max_size=30),
@@ -323,7 +322,7 @@ def bpe(tmp_path: Path, corpus: Path) -> Path:
     parts=st.lists(st.binary(max_size=300_000).map(lambda b: b * 3), max_size=4),
     cut=st.integers(1, 30),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_zstd_files_of_many_frames_and_cut_ones(parts: list[bytes], cut: int) -> None:
     packed = b"".join(map(zstandard.compress, parts))
     decompressor = zstandard.ZstdDecompressor()
