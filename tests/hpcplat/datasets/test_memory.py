@@ -70,4 +70,5 @@ def test_a_whole_epoch_stays_within_the_bound(tmp_path: Path, how: str) -> None:
     batch = 256 * 2048 * 2
     # 256 MiB were read. Pages of files may exceed their bound by one huge page a row.
     assert most["RssFile:"] < bound + 64 * MIB
-    assert most["RssAnon:"] < (bound if how != "none" else 0) + 8 * batch
+    # Batches under way, and what the arenas of their threads keep.
+    assert most["RssAnon:"] < (bound if how != "none" else 0) + 16 * batch
