@@ -12,7 +12,7 @@ from tests.benchmarks.training.layouts import laid_out
 from tests.launchers.megatron.conftest import Trainer, merged
 
 SCRIPT = str(Path(__file__).with_name("step_ranks.py"))
-MODEL = {
+SHORT = {
     "steps": 10_000,
     "data": {"sequence_length": 64},
     "batch": {"global_size": 8, "micro_size": 2},
@@ -23,23 +23,28 @@ MODEL = {
         "max_sequence_length": 64,
     },
 }
+# What a step costs beside the passes does not grow with them.
+LONG = merged(SHORT, {"batch": {"global_size": 32}})
 
 
 def run(train: Trainer, folder: Path) -> None:
-    """Print the medians and the ratio, for one process, two and four."""
+    """Print the medians and the ratio, for one process, two and four; steps short and long."""
     folder.mkdir()
     print("\nLogging, journal and a checkpoint every 10 steps are on in ours:\n")
     heads = ("step", "ours, ms", "plain, ms", "ratio (quartiles)", "of CPU time")
     print(f"| {' | '.join(heads)} | ratio without saves | limit |")
     print("|---|---|---|---|---|---|---|")
     waits = []
-    for name, world, layout in (
-        ("one process", 1, {}),
-        ("TP2", 2, laid_out(tensor=2)),
-        ("PP2", 2, laid_out(pipeline=2)),
-        ("TP2 x PP2", 4, laid_out(tensor=2, pipeline=2)),
+    for name, model, world, layout in (
+        ("one process", SHORT, 1, {}),
+        ("one process, 4 x the batch", LONG, 1, {}),
+        ("TP2", SHORT, 2, laid_out(tensor=2)),
+        ("TP2, 4 x the batch", LONG, 2, laid_out(tensor=2)),
+        ("PP2", SHORT, 2, laid_out(pipeline=2)),
+        ("PP2, 4 x the batch", LONG, 2, laid_out(pipeline=2)),
+        ("TP2 x PP2", SHORT, 4, laid_out(tensor=2, pipeline=2)),
     ):
-        changes = merged({"settings": MODEL, "checkpoint": {"every": 10}}, layout)
+        changes = merged({"settings": model, "checkpoint": {"every": 10}}, layout)
         found = train(folder / name, world, changes, (SCRIPT,))
         if not found.ok:
             print(found.log()[-3000:])
