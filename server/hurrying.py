@@ -16,6 +16,13 @@ from server.spacing import Spacing
 PATIENCE: Final = timedelta(seconds=90)  # a requeue passes through COMPLETING first
 CLOSE: Final = timedelta(seconds=15)  # a killed job is back in the queue by then
 AGAIN: Final = timedelta(seconds=10)  # each start asked for begins Slurm's anew
+WAITS: Final = "BeginTime"  # Slurm's reason
+
+
+def waits_after_requeue(record: LiveJob) -> bool:
+    """Whether Slurm has a job back in the queue, and lets it wait before it starts."""
+    is_pending = record.state.base is BaseState.PENDING
+    return is_pending and bool(record.restarts) and record.reason == WAITS
 
 
 class Hurrying:
@@ -55,7 +62,7 @@ class Hurrying:
         found = []
         for record in mine:
             self._note(record, asked_at)
-            is_due = record.reason == "BeginTime"
+            is_due = record.reason == WAITS
             if is_due and self._starts.is_due(record.address, asked_at):
                 found.append((record.address, self._pause(number(record), asked_at)))
         return found

@@ -26,6 +26,7 @@ from hpcplat.slurm.scheduler import LiveJob
 from hpcplat.slurm.states import BaseState
 from server import logfiles
 from server.database import Database
+from server.hurrying import waits_after_requeue
 from server.metrics import Metrics
 from server.queries import recovery
 from server.queries.submissions import Watched
@@ -138,10 +139,8 @@ class Recovery:
         return now - max(sight.since, sight.probed) > SILENT
 
     def _look_at(self, watched: Watched, record: LiveJob) -> int:
-        if record.state.base is BaseState.PENDING:
-            if record.restarts and record.reason == "BeginTime":
-                self._hurry(watched.slurm_job_id or record.job_id)
-            return 0
+        if waits_after_requeue(record):
+            self._hurry(watched.slurm_job_id or record.job_id)
         if record.state.base is not BaseState.RUNNING or watched.cancel_asked:
             return 0
         shown = self._beacon(watched.folder)

@@ -16,6 +16,7 @@ from hpcplat.slurm.probing import slurmd_answers
 from hpcplat.slurm.scheduler import LiveJob
 from hpcplat.slurm.states import BaseState
 from server.database import Database
+from server.hurrying import waits_after_requeue
 from server.queries import jobs, recovery
 from server.queries.submissions import Watched
 from server.site import Site
@@ -73,10 +74,8 @@ class Requeueing:
         return self._can_run_again[one.job_id]
 
     def _look_at(self, one: Watched, record: LiveJob) -> int:
-        if record.state.base is BaseState.PENDING:
-            if record.restarts and record.reason == "BeginTime":
-                self._hurry(one.slurm_job_id or record.job_id)
-            return 0
+        if waits_after_requeue(record):
+            self._hurry(one.slurm_job_id or record.job_id)
         if record.state.base is not BaseState.RUNNING:
             return 0
         dead = self._dead(record)

@@ -29,6 +29,9 @@ _SUBMIT: Final = re.compile(r"/slurm/v(?P<version>[0-9]+(?:\.[0-9]+){2})/job/sub
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _LEAST_KEY: Final = 32  # bytes
 _NOT_UNDERSTOOD: Final = 400  # it read the request and went no further
+_NO_SUCH_PATH: Final = 404
+
+Version = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,9 @@ class RestSite:
 class RestSlurm(CommandLine):
     """Slurm's commands, where each submission goes to slurmrestd as its person.
 
-    The version of its API is asked for, and asked again when it changes. All that is
-    no submission runs as the service, which the site makes an operator of Slurm.
+    The version of its API is asked for once, and again when slurmrestd does not have
+    it any more. All that is no submission runs as the service, which the site makes an
+    operator of Slurm.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class RestSlurm(CommandLine):
         self._site = site
         self._http = httpx.Client(base_url=site.url, timeout=TIMEOUT)
         self._held: dict[str, tuple[RunFolder, tuple[RunFile, ...]]] = {}
+        self._version: Version | None = None
 
     def fill(
         self, folder: RunFolder, files: Sequence[RunFile], user: str | None
@@ -72,27 +77,35 @@ class RestSlurm(CommandLine):
         """Hand the job to slurmrestd as its person."""
         user = self._person(submission.user)
         folder, files = self._held.pop(submission.folder)
-        version = self.api_version(user)
-        job = restjob.description(
-            submission.script, str(Path(account_of(user).pw_dir)), _PATH, version
-        )
-        warns = restjob.warning(submission.script, version)
-        body = {"script": restjob.carrying(files, folder, warns), "job": job}
+
+        def posted(version: Version) -> httpx.Response:
+            job = restjob.description(
+                submission.script, account_of(user).pw_dir, _PATH, version
+            )
+            warns = restjob.warning(submission.script, version)
+            body = {"script": restjob.carrying(files, folder, warns), "job": job}
+            return self._post(user, version, body)
+
+        answer = posted(self._version or self.api_version(user))
+        if answer.status_code == _NO_SUCH_PATH:  # another Slurm by now: it took nothing
+            answer = posted(self.api_version(user))
+        return submitted(answer)
+
+    def _post(self, user: str, version: Version, body: object) -> httpx.Response:
         path = f"/slurm/v{'.'.join(map(str, version))}/job/submit"
         try:
-            answer = self._http.post(path, json=body, headers=self._headers(user))
+            return self._http.post(path, json=body, headers=self._headers(user))
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise _unreached(error) from error
         except httpx.TransportError as error:
             raise refusals.doubt(f"slurmrestd gave no answer ({error})") from error
-        return submitted(answer)
 
     def estimate(self, submission: Submission) -> datetime | None:
         """Return None: slurmrestd has no --test-only."""
         self._person(submission.user)
         return None
 
-    def api_version(self, user: str) -> tuple[int, ...]:
+    def api_version(self, user: str) -> Version:
         """Return the newest version of the API that slurmrestd speaks."""
         try:
             answer = self._http.get("/openapi/v3", headers=self._headers(user))
@@ -109,7 +122,8 @@ class RestSlurm(CommandLine):
             raise UnavailableError(
                 "slurmrestd offers no submission.", "Start it with its slurm plugins."
             )
-        return max(versions)
+        self._version = max(versions)
+        return self._version
 
     def _headers(self, user: str) -> dict[str, str]:
         now = int(time.time())

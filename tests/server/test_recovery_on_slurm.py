@@ -18,6 +18,7 @@ from hpcplat.client import Client
 from hpcplat.cluster import Cluster, ClusterSpec, up
 from hpcplat.embedding import EmbeddedTransport
 from hpcplat.errors import ForbiddenError
+from hpcplat.ids import new_job_id, submission_key
 from hpcplat.slurm.commandline import CommandLine
 from server.app import create_app
 from server.database import Database
@@ -164,6 +165,37 @@ def test_where_no_node_may_be_set_down_the_job_is_submitted_elsewhere(
     assert second["slurm_job_id"] != first["slurm_job_id"] == before
     shown = nodes.run("scontrol", "-o", "show", "job", str(before)).stdout
     assert "JobState=RUNNING" not in shown
+
+
+def test_a_script_of_ones_own_that_may_run_again_does_so_soon(
+    serve: Serve, nodes: Cluster, tmp_path: Path
+) -> None:
+    """Slurm alone takes the node for dead after 30 s, and then waits for 120 s."""
+    api = serve()
+    script = f"#!/bin/bash\n#SBATCH --requeue --nodes=2 --mem=100M\nRANK=0\n{COUNTING}"
+    (tmp_path / "own.sh").write_text(script)
+    key = submission_key(new_job_id(), 1, 0)
+    words = ["--time=5", f"--chdir={tmp_path}", "own.sh"]
+    told = nodes.run(
+        "sbatch",
+        "--parsable",
+        f"--comment={key}",
+        *words[:-1],
+        str(tmp_path / "own.sh"),
+    )
+    call = {"key": key, "words": words, "script": script, "folder": str(tmp_path)}
+    (adopted,) = api.adopt([{**call, "job_id": int(told.stdout)}])
+    job_id = str(adopted["job"])
+    count = tmp_path / "count"
+    until(lambda: count.exists() and count.stat().st_size > 12, lambda: api.job(job_id))
+    until(lambda: api.attempts(job_id), lambda: api.job(job_id))
+    host = min(api.attempts(job_id)[0]["nodes"])
+    nodes.kill_node(host)
+    ended(api, job_id)
+    assert [int(line) for line in count.read_text().split()] == list(range(1, 61))
+    _, second = api.attempts(job_id)
+    assert host not in second["nodes"]
+    assert "node-died" in [event["kind"] for event in api.events(job_id)]
 
 
 def test_a_drained_node_is_left_by_the_job(serve: Serve, nodes: Cluster) -> None:

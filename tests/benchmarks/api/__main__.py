@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pwd
 import signal
 import statistics
 import subprocess
@@ -40,6 +41,8 @@ from server.states import State
 from server.tables import Job
 
 HERE = Path(__file__).parent
+PERSON = "games"  # an ordinary user that every Debian has
+BULK = 1000  # jobs in one request
 SPEC: dict[str, Any] = {
     "name": "bench",
     "resources": {"time": "1m", "memory": "10M"},
@@ -69,12 +72,10 @@ class Bench:
 
     @property
     def socket(self) -> Path:
-        return self.folder / "data" / "service.sock"
+        return socket_in(self.folder)
 
-    def submission(self, count: int) -> Iterator[Row]:
-        self._one_by_one(10)  # what is made at first use
-        raw = self._raw(count)
-        yield Row(f"sbatch in a loop, {count} jobs", _rate(count, raw), "", "")
+    def submission(self, count: int, raw: float) -> Iterator[Row]:
+        """Submit ``count`` jobs in each way; ``raw``: the seconds of sbatch in a loop."""
         bare = self._bare(count)
         yield Row(
             "a bare FastAPI route: one durable row, then sbatch",
@@ -82,13 +83,7 @@ class Bench:
             f"{raw / bare:.2f} x sbatch",
             "",
         )
-        one = self._one_by_one(count)
-        yield Row(
-            "API, one by one, each in Slurm",
-            _rate(count, one),
-            f"{raw / one:.2f} x sbatch",
-            "≥ 0.8",
-        )
+        yield self.one_by_one("API, one by one, each in Slurm", count, raw)
         waiting = self._waiting(count)
         yield Row(
             "API, one by one, waiting for Slurm's id",
@@ -97,17 +92,17 @@ class Bench:
             "",
         )
         each = raw / count
-        accepted, sent = self._bulk(10 * count)
+        accepted, sent = self._bulk(BULK)
         yield Row(
-            f"API, one request of {10 * count} jobs: written down",
-            _rate(10 * count, accepted),
-            f"{each * 10 * count / accepted:.1f} x sbatch",
+            f"API, one request of {BULK} jobs: written down",
+            _rate(BULK, accepted),
+            f"{each * BULK / accepted:.1f} x sbatch",
             "≥ 10",
         )
         yield Row(
             "… until all are in Slurm",
-            _rate(10 * count, sent),
-            f"{each * 10 * count / sent:.2f} x sbatch",
+            _rate(BULK, sent),
+            f"{each * BULK / sent:.2f} x sbatch",
             "",
         )
         array = self._array(1000)
@@ -118,17 +113,13 @@ class Bench:
             "≥ 10",
         )
 
-    def _raw(self, count: int) -> float:
-        started = time.perf_counter()
-        for _ in range(count):
-            subprocess.run(
-                ["sbatch", "--parsable"],
-                input=RAW.encode(),
-                env={**os.environ, **self.cluster.environment()},
-                stdout=subprocess.DEVNULL,
-                check=True,
-            )
-        return time.perf_counter() - started
+    def one_by_one(self, what: str, count: int, raw: float) -> Row:
+        """Submit one job after the other until all are in Slurm."""
+        self._one_by_one(10)  # what is made at first use
+        seconds = self._one_by_one(count)
+        return Row(
+            what, _rate(count, seconds), f"{raw / seconds:.2f} x sbatch", "≥ 0.8"
+        )
 
     def _bare(self, count: int) -> float:
         socket = self.folder / "bare.sock"
@@ -282,21 +273,82 @@ def fill(database: str, count: int) -> None:
     opened.close()
 
 
+def raw_sbatch(cluster: Cluster, count: int) -> float:
+    """Return the seconds that sbatch in a loop takes."""
+    started = time.perf_counter()
+    for _ in range(count):
+        subprocess.run(
+            ["sbatch", "--parsable"],
+            input=RAW.encode(),
+            env={**os.environ, **cluster.environment()},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+    return time.perf_counter() - started
+
+
+def through_slurmrestd(cluster: Cluster, folder: Path, count: int, raw: float) -> Row:
+    """Have a service submit by slurmrestd, which starts no sbatch."""
+    port = cluster.layout.ports.slurmrestd
+    policy = {
+        "submission": "rest",
+        "slurmrestd": f"http://127.0.0.1:{port}",
+        "jwt_key": str(cluster.folder.jwt_key),
+    }
+    folder.mkdir()
+    folder.chmod(0o755)
+    (folder / "policy.json").write_text(json.dumps(policy))
+    environ = {"HPCPLAT_POLICY": str(folder / "policy.json")}
+    cluster.add_account("bench")
+    cluster.add_user(PERSON, "bench")
+    with (
+        service(cluster, folder, "--everybody", **environ),
+        acting_as(PERSON),
+        client_of(folder) as client,
+    ):
+        bench = Bench(cluster, folder, client)
+        return bench.one_by_one(
+            "API by slurmrestd, one by one, each in Slurm", count, raw
+        )
+
+
+def socket_in(folder: Path) -> Path:
+    """Return where the service in a folder listens."""
+    return folder / "service.sock"
+
+
+def client_of(folder: Path) -> Client:
+    """Return a client of the service in a folder."""
+    transport = httpx.HTTPTransport(uds=str(socket_in(folder)))
+    return Client(httpx.Client(base_url="http://s", transport=transport, timeout=300))
+
+
 @contextmanager
-def service(cluster: Cluster, folder: Path) -> Iterator[Client]:
+def acting_as(user: str) -> Iterator[None]:
+    """Open connections as somebody else."""
+    os.seteuid(pwd.getpwnam(user).pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@contextmanager
+def service(
+    cluster: Cluster, folder: Path, *words: str, **variables: str
+) -> Iterator[Client]:
     environ = {
         **{k: v for k, v in os.environ.items() if not k.startswith("HPCPLAT")},
         **cluster.environment(),
         "HPCPLAT_DATA": str(folder / "data"),
+        **variables,
     }
+    start = [sys.executable, "-m", "hpcplat.cli.main", "serve"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "hpcplat.cli.main", "serve"], env=environ
+        [*start, "--socket", str(socket_in(folder)), *words], env=environ
     )
-    socket = folder / "data" / "service.sock"
-    transport = httpx.HTTPTransport(uds=str(socket))
-    http = httpx.Client(base_url="http://s", transport=transport, timeout=300)
     try:
-        with Client(http) as client:
+        with client_of(folder) as client:
             while True:
                 try:
                     client.health()
@@ -310,31 +362,43 @@ def service(cluster: Cluster, folder: Path) -> Iterator[Client]:
         process.wait(60)
 
 
+def measured(
+    cluster: Cluster, folder: Path, asked: argparse.Namespace
+) -> Iterator[Row]:
+    """Yield the rows, one after the other."""
+    count = asked.submissions
+    (folder / "data").mkdir()
+    fill(f"sqlite:///{folder}/data/hpcplat.db", asked.jobs - asked.live)
+    raw_sbatch(cluster, 10)  # what is made at first use
+    raw = raw_sbatch(cluster, count)
+    yield Row(f"sbatch in a loop, {count} jobs", _rate(count, raw), "", "")
+    yield through_slurmrestd(cluster, folder / "rest", count, raw)
+    with service(cluster, folder) as client:
+        bench = Bench(cluster, folder, client)
+        yield from bench.submission(count, raw)
+        live = len(client.jobs(limit=20_000, state=["PENDING"]))
+        client.submit_many([SPEC] * max(asked.live - live, 1))
+        bench.await_sent()
+        yield from bench.seeing(5)
+        yield from bench.reading(asked.jobs)
+
+
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description="What the service costs and bears.")
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--live", type=int, default=2_000)
-    parser.add_argument("--submissions", type=int, default=100)
-    options = parser.parse_args()
+    parser.add_argument("--submissions", type=int, default=300)
+    asked = parser.parse_args()
     table = Table("what", "measured", "beside", "wanted")
     with tempfile.TemporaryDirectory(prefix="hpcplat-bench-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        settings = {"MaxJobCount": str(options.live * 3 + 10_000)}
+        settings = {"MaxJobCount": str(asked.live * 3 + 10_000)}
         cluster = up(ClusterSpec(name="bench", folder=folder / "c", settings=settings))
         try:
-            (folder / "data").mkdir()
-            fill(f"sqlite:///{folder}/data/hpcplat.db", options.jobs - options.live)
-            with service(cluster, folder) as client:
-                bench = Bench(cluster, folder, client)
-                for row in bench.submission(options.submissions):
-                    table.add_row(row.what, row.value, row.beside, row.wanted)
-                live = len(client.jobs(limit=20_000, state=["PENDING"]))
-                client.submit_many([SPEC] * max(options.live - live, 1))
-                bench.await_sent()
-                for row in (*bench.seeing(5), *bench.reading(options.jobs)):
-                    table.add_row(row.what, row.value, row.beside, row.wanted)
+            for row in measured(cluster, folder, asked):
+                table.add_row(row.what, row.value, row.beside, row.wanted)
         finally:
             cluster.down()
     Console(width=150).print(table)

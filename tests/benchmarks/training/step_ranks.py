@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -18,6 +20,7 @@ from hpcplat.jobs import read_spec
 from hpcplat.signals import Asked
 from hpcplat.training import Training, training_of
 from launchers.megatron import model
+from launchers.megatron.batches import Batches, MicroBatch
 from launchers.megatron.config import is_deterministic, transformer_config
 from launchers.megatron.core import (
     DistributedDataParallel,
@@ -44,14 +47,19 @@ from launchers.megatron.step import train_step
 from launchers.megatron.telemetry import memory_gib
 from launchers.memory import MemoryCopies
 
-BLOCK, ROUNDS = 10, 8
+BLOCK = 10  # steps
+ROUNDS = 8  # where nobody says how many
+READ = 50  # global batches that the plain loop has in memory
 NEVER = 1_000_000_000  # steps
 
 
 class Plain:
-    """The shortest loop: Megatron's own calls, random tokens, nothing else."""
+    """The shortest loop: Megatron's own calls, batches from memory, nothing else.
 
-    def __init__(self, training: Training) -> None:
+    They are of the same data as ours.
+    """
+
+    def __init__(self, training: Training, batches: Batches) -> None:
         config = transformer_config(training)
         shape, length = training.model, training.sequence_length
         engine, half = model.has_transformer_engine(), config.bf16
@@ -72,8 +80,8 @@ class Plain:
         self.model = DistributedDataParallel(config, reducing, gpt)
         settings = OptimizerConfig(
             optimizer="adam",
-            lr=1e-3,
-            clip_grad=1.0,
+            lr=training.settings.optimizer.learning_rate,
+            clip_grad=training.settings.optimizer.clip_grad,
             bf16=half,
             params_dtype=config.params_dtype,
         )
@@ -81,16 +89,11 @@ class Plain:
             settings, [self.model], use_gloo_process_groups=False
         )
         config.finalize_model_grads_func = finalize_model_grads
-        batch = training.settings.batch
-        replicas = training.layout.data(training.allocation.world)
-        self.micro = batch.micro_size
-        self.count = batch.global_size // (replicas * self.micro)
-        self.length = length
-        size = (self.micro, length + 1)
-        self.tokens = torch.randint(0, shape.vocab_size, size, device=device())
-        self.positions = torch.arange(length, device=device()).expand(
-            self.micro, length
-        )
+        self.micro, self.length = batches.micro, length
+        places = range(0, READ * batches.batch, batches.batch)
+        read = [batches.read(batches.ids(place)) for place in places]
+        self.count = len(read[0])
+        self.batches = itertools.cycle(read)
         self.run = get_forward_backward_func()
 
     def step(self) -> None:
@@ -99,7 +102,7 @@ class Plain:
         self.optimizer.zero_grad()
         self.run(
             forward_step_func=self.forward,
-            data_iterator=None,
+            data_iterator=iter(next(self.batches)),
             model=self.model,
             num_microbatches=self.count,
             seq_length=self.length,
@@ -108,10 +111,11 @@ class Plain:
         )
         self.optimizer.step()
 
-    def forward(self, _data: object, gpt: Any) -> Any:  # noqa: ANN401
+    @staticmethod
+    def forward(batches: Iterator[MicroBatch], gpt: Any) -> Any:  # noqa: ANN401
         """Do one micro batch."""
-        inputs, labels = self.tokens[:, :-1], self.tokens[:, 1:].contiguous()
-        output = gpt(inputs.contiguous(), self.positions, None, labels=labels)
+        batch = next(batches)
+        output = gpt(batch.tokens, batch.positions, None, labels=batch.labels)
         return output, lambda out: (out.float().mean(), out.detach().mean())
 
 
@@ -137,13 +141,26 @@ def block(loop: Loop, action: Any) -> tuple[float, float]:  # noqa: ANN401
     return (perf_counter() - begun) / BLOCK, used / BLOCK
 
 
-def measured(loop: Loop, plain: Plain) -> dict[str, float]:
-    """Run ours, ours without saves, and the plain one in turns, to and fro."""
+def save_adds(steps: list[float]) -> float:
+    """Return the seconds by which a save makes its steps longer, of each step's median.
+
+    It is asked for at the end of the last, and goes on in the first.
+    """
+    first, *others, last = steps
+    return first + last - 2 * statistics.median(others)
+
+
+def measured(loop: Loop, plain: Plain, count: int) -> dict[str, float]:
+    """Run ours, ours without saves, and the plain one in turns, to and fro, so often."""
     waits: list[float] = []
+    times: list[list[float]] = [[] for _ in range(BLOCK)]
     every = loop.cadence.every
 
     def ours_step() -> None:
+        place = times[loop.step % BLOCK]
+        begun = perf_counter()
         waits.append(one_step(loop))
+        place.append(perf_counter() - begun)
 
     def unsaved_step() -> None:
         loop.cadence.every = NEVER
@@ -154,7 +171,7 @@ def measured(loop: Loop, plain: Plain) -> dict[str, float]:
         ours_step()
     order = [("ours", ours_step), ("plain", plain.step), ("unsaved", unsaved_step)]
     rounds: list[dict[str, tuple[float, float]]] = []
-    for number in range(ROUNDS + 1):
+    for number in range(count + 1):
         turns = order if number % 2 else order[::-1]
         rounds.append({name: block(loop, action) for name, action in turns})
     del rounds[0]  # it warms all up
@@ -171,13 +188,15 @@ def measured(loop: Loop, plain: Plain) -> dict[str, float]:
         "unsaved": statistics.median(
             each["unsaved"][0] / each["plain"][0] for each in rounds
         ),
+        "save": save_adds([statistics.median(place) for place in times]),
         "data": statistics.median(waits) / ours,
         "memory": memory_gib(),
     }
 
 
-def main(path: Path) -> None:
+def main(path: Path, rounds: int = ROUNDS) -> None:
     """Measure, and let rank 0 write what was found."""
+    torch.set_flush_denormal(True)  # how long a step takes must not hang on its numbers
     place = rank_placement()
     spec = read_spec(path)
     training = _on_these_machines(training_of(spec), place)
@@ -190,13 +209,14 @@ def main(path: Path) -> None:
         origin = _origin(spec, training, place, version)
         loop = _loop(live, place, Asked(), origin, copies)
         loop.begin()
-        found = measured(loop, Plain(training))
+        found = measured(loop, Plain(training, live.batches), rounds)
         loop.checkpointer.wait()
         if place.rank == 0:
             Path("times.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    *rounds, path = sys.argv[1:]
+    main(Path(path), *map(int, rounds))
     sys.stdout.flush()
     os._exit(0)  # two models' process groups: nothing to take apart in order

@@ -131,6 +131,7 @@ def test_through_slurmrestd(
     unix_users: tuple[str, ...],
     shared: Path,
     dirty: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     site = RestSite(
         f"http://127.0.0.1:{cluster.layout.ports.slurmrestd}", cluster.folder.jwt_key
@@ -138,6 +139,8 @@ def test_through_slurmrestd(
     del dirty["SLURM_JWT"]
     rest = RestSlurm(cluster.folder.slurm_conf, environ=dirty, site=site)
     check(ran(rest, rest.fill, "alice", "nlp", shared), "alice")
+    monkeypatch.setattr(rest, "_version", (0, 0, 1))  # of a Slurm before an upgrade
+    check(ran(rest, rest.fill, "alice", "nlp", shared / "after"), "alice")
     folder = RunFolder(shared / "bob" / "02")
     script = SCRIPT.format(folder=folder.root, account="nlp", key="k")
     rest.fill(folder, files(folder, script), "bob")
