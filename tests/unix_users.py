@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import pwd
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,16 @@ def shared_users(names: Sequence[str], folder: Path, prefix: str) -> Iterator[No
         finally:
             with _locked(folder / f"{prefix}users.lock") as made:
                 _remove_if_last(use, made)
+
+
+@contextlib.contextmanager
+def acting_as(user: str) -> Iterator[None]:
+    """Be somebody else for a while, as the kernel tells the other end of a socket."""
+    os.seteuid(pwd.getpwnam(user).pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 @contextlib.contextmanager

@@ -173,16 +173,11 @@ def test_a_script_of_ones_own_that_may_run_again_does_so_soon(
     """Slurm alone takes the node for dead after 30 s, and then waits for 120 s."""
     api = serve()
     script = f"#!/bin/bash\n#SBATCH --requeue --nodes=2 --mem=100M\nRANK=0\n{COUNTING}"
-    (tmp_path / "own.sh").write_text(script)
+    file = tmp_path / "own.sh"
+    file.write_text(script)
     key = submission_key(new_job_id(), 1, 0)
-    words = ["--time=5", f"--chdir={tmp_path}", "own.sh"]
-    told = nodes.run(
-        "sbatch",
-        "--parsable",
-        f"--comment={key}",
-        *words[:-1],
-        str(tmp_path / "own.sh"),
-    )
+    words = ["--time=5", f"--chdir={tmp_path}", str(file)]
+    told = nodes.run("sbatch", "--parsable", f"--comment={key}", *words)
     call = {"key": key, "words": words, "script": script, "folder": str(tmp_path)}
     (adopted,) = api.adopt([{**call, "job_id": int(told.stdout)}])
     job_id = str(adopted["job"])

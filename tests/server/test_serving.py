@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import signal
 import socket
 import stat
@@ -23,6 +22,7 @@ from hpcplat.client import connect
 from hpcplat.errors import ConflictError, InvalidError, UnavailableError
 from hpcplat.settings import Settings, read_settings
 from server.serving import listening_on
+from tests.unix_users import acting_as
 
 pytestmark = pytest.mark.slow
 
@@ -97,16 +97,6 @@ def test_the_socket_is_private_and_knows_who_asks(tmp_path: Path) -> None:
         assert second.returncode == 1
         assert "listens on" in second.stderr
     assert not path.exists()
-
-
-@contextlib.contextmanager
-def acting_as(user: str) -> Iterator[None]:
-    """Be somebody else for a while, as the kernel tells the other end of a socket."""
-    os.seteuid(pwd.getpwnam(user).pw_uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

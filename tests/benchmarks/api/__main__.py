@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pwd
 import signal
 import statistics
 import subprocess
@@ -39,6 +38,7 @@ from server.queries import jobs, people
 from server.queries.jobs import NewJob
 from server.states import State
 from server.tables import Job
+from tests.unix_users import acting_as
 
 HERE = Path(__file__).parent
 PERSON = "games"  # an ordinary user that every Debian has
@@ -115,8 +115,8 @@ class Bench:
 
     def one_by_one(self, what: str, count: int, raw: float) -> Row:
         """Submit one job after the other until all are in Slurm."""
-        self._one_by_one(10)  # what is made at first use
-        seconds = self._one_by_one(count)
+        self._each_sent(10)  # what is made at first use
+        seconds = self._each_sent(count)
         return Row(
             what, _rate(count, seconds), f"{raw / seconds:.2f} x sbatch", "≥ 0.8"
         )
@@ -145,7 +145,7 @@ class Bench:
             time.sleep(0.02)
         return time.perf_counter() - started
 
-    def _one_by_one(self, count: int) -> float:
+    def _each_sent(self, count: int) -> float:
         started = time.perf_counter()
         for _ in range(count):
             self.client.submit(SPEC)
@@ -319,16 +319,6 @@ def client_of(folder: Path) -> Client:
     """Return a client of the service in a folder."""
     transport = httpx.HTTPTransport(uds=str(socket_in(folder)))
     return Client(httpx.Client(base_url="http://s", transport=transport, timeout=300))
-
-
-@contextmanager
-def acting_as(user: str) -> Iterator[None]:
-    """Open connections as somebody else."""
-    os.seteuid(pwd.getpwnam(user).pw_uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 @contextmanager
