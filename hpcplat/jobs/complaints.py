@@ -39,6 +39,8 @@ WORDS: Final = {
     "int_parsing": _TO_WHOLE_NUMBER,
     "int_parsing_size": _TO_WHOLE_NUMBER,
     "int_from_float": _TO_WHOLE_NUMBER,
+    "finite_number": ("{value} is not a finite number.", "Write one that is."),
+    "string_unicode": ("{value} is not valid UTF-8.", "Write it in UTF-8."),
     "bool_type": _TO_BOOL,
     "bool_parsing": _TO_BOOL,
     "literal_error": _TO_CHOICE,

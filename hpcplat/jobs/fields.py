@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Annotated, Any, Final, NoReturn
 
@@ -27,6 +29,7 @@ from hpcplat.quantities import (
 )
 
 LONGEST_TIME: Final = timedelta(days=366)
+MOST_MEMORY: Final = 2**40  # MiB
 
 # Linux takes no single argument or variable of 128 KiB or more (MAX_ARG_STRLEN).
 LONGEST_ARGUMENT: Final = 128 * 1024 - 256
@@ -60,9 +63,7 @@ def checked_text(text: str) -> str:
     """Return text that a process can carry: no NUL, nothing that is not UTF-8."""
     if "\0" in text:
         refuse("The value holds a NUL character.", "Leave it out.")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
+    if not _is_unicode(text):
         refuse("The value is not valid UTF-8.", "Save it as UTF-8.")
     return text
 
@@ -92,6 +93,35 @@ def _unprintable(char: str) -> bool:
     """Return whether a character is a control, a format or a line's end."""
     category = unicodedata.category(char)
     return category[0] == "C" or category in {"Zl", "Zp"}
+
+
+def plain_json(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values that JSON can carry: finite numbers, and text that is UTF-8."""
+    _check_plain("", values)
+    return values
+
+
+def _check_plain(field: str, value: object) -> None:
+    """Refuse what JSON can't carry within a value, by its dotted path."""
+    parts: Iterable[tuple[object, object]] = ()
+    if isinstance(value, float) and not math.isfinite(value):
+        refuse(f"{value} is not a finite number.", "Write one that is.", field)
+    elif isinstance(value, str) and not _is_unicode(value):
+        refuse(f"{value!r} is not valid UTF-8.", "Write it in UTF-8.", field)
+    elif isinstance(value, dict):
+        parts = value.items()
+    elif isinstance(value, list):
+        parts = enumerate(value)
+    for name, part in parts:
+        _check_plain(f"{field}.{name}".lstrip("."), part)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _count(value: Any) -> Any:  # noqa: ANN401 - whatever stood in the file
@@ -143,6 +173,13 @@ def _memory(value: Any) -> Any:  # noqa: ANN401
         return parse_memory(value)
     except InvalidError as error:
         refuse(error.what, error.remedy)
+
+
+def _within_exbibyte(mib: int) -> int:
+    if mib > MOST_MEMORY:
+        told, most = format_memory(mib), format_memory(MOST_MEMORY)
+        refuse(f"{told} is above the limit {most}.", f"Give at most {most}.")
+    return mib
 
 
 def _variable_name(name: str) -> str:
@@ -217,8 +254,9 @@ Duration = Annotated[
 TimeLimit = Annotated[Duration, AfterValidator(_time_limit)]
 Memory = Annotated[
     int,
-    Field(ge=1, le=2**40),
+    Field(ge=1),
     BeforeValidator(_memory),
+    AfterValidator(_within_exbibyte),
     PlainSerializer(format_memory, return_type=str, when_used="json"),
     WithJsonSchema(
         {

@@ -141,7 +141,10 @@ def _scalar(text: str) -> object:
 
 
 def _decoded(content: bytes | str, largest: int = LARGEST) -> str:
-    size = len(content) if isinstance(content, bytes) else len(content.encode())
+    if isinstance(content, str):  # a word of the command line may be no UTF-8
+        size = len(content.encode(errors="surrogateescape"))
+    else:
+        size = len(content)
     if size > largest:
         raise InvalidError(
             f"The spec is larger than {largest // 1024} KiB.",

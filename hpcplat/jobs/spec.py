@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -17,7 +18,16 @@ from pydantic import (
 
 from hpcplat.jobs.array import ArrayText
 from hpcplat.jobs.environment import Environment
-from hpcplat.jobs.fields import Argument, Line, PathTexts, Record, Text, Word, refuse
+from hpcplat.jobs.fields import (
+    Argument,
+    Line,
+    PathTexts,
+    Record,
+    Text,
+    Word,
+    plain_json,
+    refuse,
+)
 from hpcplat.jobs.options import OptionName, OptionValue
 from hpcplat.jobs.policies import Checkpoint, Recovery
 from hpcplat.jobs.resources import Resources
@@ -86,7 +96,7 @@ class JobSpec(Record):
         default=None, description="A list of words, or the text of a shell script."
     )
     preset: Word | None = Field(default=None, description="A model that hpcplat knows.")
-    settings: dict[Word, JsonValue] = Field(
+    settings: Annotated[dict[Word, JsonValue], AfterValidator(plain_json)] = Field(
         default_factory=dict, description="The preset's own settings."
     )
     environment: Environment = Field(default_factory=Environment)

@@ -54,3 +54,19 @@ def test_a_presets_settings_are_checked_too(
     code, _, err = _run(capsys, "check", str(file))
     assert code == 1
     assert "settings.stps" in err
+
+
+@pytest.mark.parametrize("value", ["1e400", "-1e400"])
+def test_submission_says_what_the_check_says(
+    value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A number that JSON can't carry is refused before anything is asked."""
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        f"name: x\nkind: train\npreset: gpt-tiny\nsettings: {{steps: {value}}}\n"
+    )
+    code, _, said = _run(capsys, "check", str(file))
+    assert code == 1
+    assert main(["submit", str(file)]) == 1
+    assert capsys.readouterr().err == said
+    assert "is not a finite number. Write one that is." in said

@@ -194,3 +194,7 @@ def test_any_mapping_is_a_spec_or_refused_by_field(values: dict[str, Any]) -> No
 def test_json_dumps_read_back() -> None:
     spec = spec_of(parse(SMALL + "resources: {time: 90m, memory: 2G}\n"))
     assert spec_of(json.loads(spec.model_dump_json())) == spec
+
+
+def test_a_changed_value_that_is_no_utf_8_is_left_for_the_spec_to_refuse() -> None:
+    assert changed({}, ["name=a\udcff"]) == {"name": "a\udcff"}

@@ -90,6 +90,28 @@ def test_times_are_said_in_many_ways(text: str | int, seconds: int) -> None:
             {"name": "a\u202eb"},
             r"name: 'a\u202eb' holds the control character '\u202e'. Leave it out.",
         ),
+        (
+            {"name": "a\udcff"},
+            r"name: 'a\udcff' is not valid UTF-8. Write it in UTF-8.",
+        ),
+        (
+            {"resources": {"nodes": float("inf")}},
+            "resources.nodes: inf is not a finite number. Write one that is.",
+        ),
+        (
+            {"resources": {"memory": "99999999P"}},
+            "resources.memory: 99999999P is above the limit 1024P. Give at most 1024P.",
+        ),
+        (
+            {"kind": "train", "preset": "gpt-tiny", "command": None}
+            | {"settings": {"model": {"a": [1, float("inf")]}}},
+            "settings.model.a.1: inf is not a finite number. Write one that is.",
+        ),
+        (
+            {"kind": "train", "preset": "gpt-tiny", "command": None}
+            | {"settings": {"text": "a\udcff"}},
+            r"settings.text: 'a\udcff' is not valid UTF-8. Write it in UTF-8.",
+        ),
         ({"name": " a"}, "name: ' a' begins or ends with a blank. Write 'a'."),
         (
             {"resource": {}},
