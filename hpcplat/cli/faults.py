@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
-import tempfile
-import traceback
 from typing import Final
 
 from hpcplat.errors import ExitCode, HpcplatError
@@ -44,6 +43,12 @@ def usage(message: str) -> int:
     return ExitCode.USAGE
 
 
+def closed() -> int:
+    """Say that the shell closed the standard output (``>&-``)."""
+    _say("the standard output is closed. Send it to a file, or to /dev/null.")
+    return ExitCode.MENDABLE
+
+
 def interrupted() -> int:
     """Say that Ctrl-C was heard (130, as in every shell)."""
     _say("interrupted")
@@ -52,9 +57,19 @@ def interrupted() -> int:
 
 def unread() -> int:
     """End quietly: whoever read our output has seen enough."""
-    # Python flushes stdout once more at exit, and would complain then.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    drop_unwritten()
     return ExitCode.DONE
+
+
+def drop_unwritten() -> None:
+    """Forget output that can't be written: it was said, or nobody reads on.
+
+    Python flushes its output once more at exit, and would complain in its own words.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def of_the_system(error: OSError) -> int:
@@ -75,6 +90,10 @@ def unforeseen(error: Exception) -> int:
         return mendable(error)
     if isinstance(error, OSError):
         return of_the_system(error)
+    if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
+        around = error.object[max(0, error.start - 20) : error.end + 20]
+        _say(f"{around!r} is not valid UTF-8. Write it in UTF-8.")
+        return ExitCode.MENDABLE
     for words, remedy in SQLITE_REMEDIES.items():
         if words in str(error):
             _say(f"{words[0].upper()}{words[1:]}. {remedy}")
@@ -84,6 +103,10 @@ def unforeseen(error: Exception) -> int:
 
 def ours(error: BaseException) -> int:
     """Keep the traceback in a file, and say where it is."""
+    # Start-up is felt at every use; these two are a third of it, and for bugs alone.
+    import tempfile
+    import traceback
+
     report = "".join(traceback.format_exception(error))
     what = f"a fault of hpcplat: {type(error).__name__}: {error}"
     try:
@@ -99,4 +122,5 @@ def ours(error: BaseException) -> int:
 
 
 def _say(text: str) -> None:
-    print(f"hpcplat: {text}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # a full disk: the exit code must do
+        print(f"hpcplat: {text}", file=sys.stderr)

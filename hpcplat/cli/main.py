@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Final
 
-from hpcplat.cli import faults
+from hpcplat.cli import faults, streams
 from hpcplat.cli.commands import COMMANDS, DROP_INS
 from hpcplat.errors import ExitCode, HpcplatError
 
@@ -18,7 +18,12 @@ _VERSION: Final = (["-V"], ["--version"])
 
 def run() -> None:
     """Run the program and end the process with one of the documented exit codes."""
-    sys.exit(main(sys.argv[1:]))
+    streams.prepare()
+    if sys.stdout is None:  # nothing is done, so that it can safely be done again
+        sys.exit(faults.closed())
+    status = main(sys.argv[1:])
+    faults.drop_unwritten()
+    sys.exit(status)
 
 
 def main(arguments: list[str]) -> int:

@@ -100,6 +100,71 @@ def test_a_fault_of_ours_keeps_a_log(
     assert str(log) in capsys.readouterr().err
 
 
+def _shell(line: str, **variables: str) -> tuple[int, str, str]:
+    """Run a shell's line; ``$HPCPLAT`` is the program, ``$PYTHON`` the interpreter."""
+    program = Path(sys.executable).with_name("hpcplat")
+    told = {"HPCPLAT": str(program), "PYTHON": sys.executable, **variables}
+    done = subprocess.run(
+        ["/bin/sh", "-c", line],
+        env={**os.environ, **told},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_closed_output_is_said_in_one_line() -> None:
+    said = "the standard output is closed. Send it to a file, or to /dev/null."
+    assert _shell("$HPCPLAT jobs >&-") == (1, "", f"hpcplat: {said}\n")
+    assert _shell("$HPCPLAT --version >&- 2>&-")[0] == 1
+    status, out, _ = _shell("$HPCPLAT bogus 2>&-")
+    assert (status, out) == (2, "")
+
+
+def test_a_full_disk_is_said_in_one_line() -> None:
+    code = (
+        "import hpcplat.cli.main as p; p._dispatch = lambda _: print(1, flush=True);"
+        "p.run()"
+    )
+    told = "hpcplat: No space left on device. Free some space, or use another folder.\n"
+    for command in ("$HPCPLAT --help", f'$PYTHON -c "{code}"'):
+        assert _shell(f"{command} >/dev/full") == (1, "", told)
+    assert _shell("$HPCPLAT bogus 2>/dev/full") == (2, "", "")
+
+
+def test_a_terminal_that_knows_ascii_alone_is_served() -> None:
+    code = "from hpcplat.cli import streams as s; s.prepare(); print('… ≥ █⣿ 語')"
+    status, out, err = _shell(f'$PYTHON -c "{code}"', PYTHONIOENCODING="ascii")
+    assert (status, out, err) == (0, "... >= #* ?\n", "")
+    status, out, _ = _shell("$HPCPLAT --help", PYTHONIOENCODING="ascii")
+    assert status == 0
+    assert out.startswith("Usage: hpcplat COMMAND [ARGUMENTS] ...")
+
+
+def test_a_word_that_is_no_utf_8_is_said_in_one_line() -> None:
+    status, _, err = _shell(r"$HPCPLAT plot $(printf '\377')")
+    assert status == 1
+    assert err == "hpcplat: '\\udcff' is not valid UTF-8. Write it in UTF-8.\n"
+
+
+def test_ctrl_c_while_the_program_loads_is_one_line() -> None:
+    code = """
+import sys
+from hpcplat.cli.start import run
+class Pressed:
+    def find_spec(self, name, path=None, target=None):
+        if name == "hpcplat.cli.faults":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Pressed())
+run()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "hpcplat: interrupted\n")
+
+
 def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == ExitCode.DONE
     shown = capsys.readouterr().out
