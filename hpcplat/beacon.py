@@ -12,6 +12,8 @@ import platform
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
+from hpcplat.foreign import read_object
+
 
 @dataclass(frozen=True, slots=True)
 class Beacon:
@@ -53,11 +55,22 @@ def mark_cut_off(path: Path) -> None:
 
 
 def parse(content: bytes) -> Beacon | None:
-    """Return the beacon that a file holds; None if it holds none."""
+    """Return the beacon that a file holds; None if it holds none, whoever wrote it."""
+    values = read_object(content) or {}
+    known = {field.name for field in fields(Beacon)}
+    mine = {name: value for name, value in values.items() if name in known}
     try:
-        values = json.loads(content)
-        known = {field.name for field in fields(Beacon)}
-        mine = {name: value for name, value in values.items() if name in known}
-        return Beacon(**{**mine, "lost": tuple(mine.get("lost", ()))})
-    except (ValueError, TypeError, AttributeError):
+        found = Beacon(**{**mine, "lost": tuple(mine.get("lost", ()))})
+    except TypeError:
         return None
+    return found if _is_sound(found) else None
+
+
+def _is_sound(found: Beacon) -> bool:
+    """Tell whether each value is of its type: a person's program may write the file."""
+    return (
+        all(type(n) is int for n in (found.count, found.attempt, found.step))
+        and isinstance(found.usual, int | float)
+        and all(isinstance(name, str) for name in (found.job, found.host, *found.lost))
+        and all(isinstance(is_so, bool) for is_so in (found.recovers, found.cut_off))
+    )

@@ -6,14 +6,17 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from hpcplat.foreign import printable, read_object
+
 # POSIX keeps appends of one write() whole; a line above this is cut to stay one write.
 LONGEST_LINE: Final = 60_000
 LARGEST_READ: Final = 4 * 1024 * 1024
+LAST_TIME: Final = 253_402_300_000  # in the year 9999: no calendar goes further
 
 
 class EventKind(StrEnum):
@@ -80,7 +83,10 @@ def read(path: Path, offset: int = 0) -> tuple[tuple[RunEvent, ...], int]:
 
 
 def parse(content: bytes) -> tuple[RunEvent, ...]:
-    """Return the events in whole lines of a log; what is no event is skipped."""
+    """Return the events in whole lines of a log; what is no event is skipped.
+
+    Their words are printable: a program may have put anything into them.
+    """
     found = map(_event, content.splitlines())
     return tuple(event for event in found if event)
 
@@ -104,6 +110,19 @@ def _line(event: RunEvent) -> bytes:
 
 def _event(line: bytes) -> RunEvent | None:
     try:
-        return RunEvent(**json.loads(line))
-    except (ValueError, TypeError):
+        found = RunEvent(**(read_object(line) or {}))
+    except TypeError:
         return None
+    return replace(found, what=printable(found.what)) if _is_sound(found) else None
+
+
+def _is_sound(found: RunEvent) -> bool:
+    """Tell whether each value is of its type: a person's program may write the file."""
+    return (
+        isinstance(found.kind, str)
+        and isinstance(found.what, str)
+        and type(found.attempt) is int
+        and isinstance(found.time, int | float)
+        and 0 <= found.time <= LAST_TIME
+        and isinstance(found.details, dict)
+    )

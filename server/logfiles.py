@@ -39,9 +39,12 @@ def read_piece(
     """
     with ExitStack() as stack:
         handle = _open_below(stack, root, path.relative_to(root).parts)
-        size = os.fstat(handle).st_size
-        start = max(size + offset, 0) if offset < 0 else min(offset, size)
-        data = os.pread(handle, limit, start)
+        try:
+            size = os.fstat(handle).st_size
+            start = max(size + offset, 0) if offset < 0 else min(offset, size)
+            data = os.pread(handle, limit, start)
+        except OSError as error:  # a file server that fails, or lost the file
+            raise _unreadable(path.name, error) from error
     return Piece(data, start, start + len(data), size)
 
 
@@ -66,10 +69,7 @@ def _open_below(stack: ExitStack, root: Path, parts: Sequence[str]) -> int:
             f"{'/'.join(parts)} is not there yet.", "Wait until the job has started."
         ) from error
     except OSError as error:
-        raise ForbiddenError(
-            f"{'/'.join(parts)} can't be read ({error.strerror}).",
-            "The service follows no links in a run folder.",
-        ) from error
+        raise _unreadable("/".join(parts), error) from error
     status = os.fstat(handle)
     # A second name may be of a file that its maker can't read, but the service can.
     is_borrowed = status.st_nlink > 1 and status.st_uid != owner
@@ -78,6 +78,13 @@ def _open_below(stack: ExitStack, root: Path, parts: Sequence[str]) -> int:
             f"{'/'.join(parts)} is no plain file.", "Look at it there."
         )
     return handle
+
+
+def _unreadable(name: str, error: OSError) -> ForbiddenError:
+    return ForbiddenError(
+        f"{name} can't be read ({error.strerror}).",
+        "The service follows no links in a run folder.",
+    )
 
 
 def _open_trusted(folder: Path, above: int | None = None) -> int:

@@ -12,9 +12,11 @@ from hpcplat.errors import HpcplatError, UnavailableError
 from hpcplat.slurm.scheduler import LiveJob, PastJob
 from hpcplat.slurm.states import has_ended
 from server.database import Database
+from server.deadnodes import DeadNodes
 from server.hurrying import Hurrying
 from server.judgement import Patience, Report, Sight, Verdict, judge, with_report
 from server.metrics import Metrics
+from server.onebyone import apart
 from server.queries import arrivals, leases, submissions, verdicts
 from server.queries.submissions import Watched
 from server.queries.verdicts import Judged
@@ -87,8 +89,9 @@ class Reconciler:
         self._lease = ""
         self._stored: dict[int, Judged] = {}
         self._open = OpenStarts()
-        self.recovery = Recovery(database, site, self.hurry, metrics)
-        self.requeueing = Requeueing(database, site, self.hurry)
+        self._nodes = DeadNodes(site)
+        self.recovery = Recovery(database, site, self.hurry, metrics, self._nodes)
+        self.requeueing = Requeueing(database, site, self.hurry, self._nodes)
         self._hurrying = Hurrying()
         self._foreign: set[str] = set()
         self._cancels = Spacing(CANCEL_AGAIN)
@@ -110,6 +113,7 @@ class Reconciler:
             self.degraded = f"Slurm does not answer: {error.what}"
             return Look(leads=True, busy=True)
         moved = self._settle_doubts(watched, told)
+        self._nodes.new_round()
         moved += self.recovery.look(watched, told.live)
         moved += self.requeueing.look(watched, told.live)
         moved += self._judge(watched, told, lease)
@@ -184,15 +188,16 @@ class Reconciler:
         remembered = timedelta(seconds=facts.min_job_age) / 2
         moved = 0
         for doubt in doubts:
-            settled = settle(
-                doubt,
-                told,
-                self.pace,
-                self.patience.confirm,
-                facts.has_accounting,
-                remembered,
-            )
-            moved += self._write_settled(doubt, settled)
+            with apart(doubt.job_id, "settling"):
+                settled = settle(
+                    doubt,
+                    told,
+                    self.pace,
+                    self.patience.confirm,
+                    facts.has_accounting,
+                    remembered,
+                )
+                moved += self._write_settled(doubt, settled)
         return moved
 
     def _write_settled(self, doubt: Watched, settled: Settled) -> int:
@@ -209,8 +214,6 @@ class Reconciler:
                 arrivals.note(session, found, now)
             elif settled.step == "unknown":
                 submissions.given_up(session, doubt.submission_id, now)
-            elif doubt.cancel_asked:
-                submissions.taken_back(session, doubt.submission_id, now)
             else:
                 submissions.queued_again(
                     session,
@@ -225,7 +228,9 @@ class Reconciler:
         facts = self.site.facts()
         fresh = []
         for one in watched:
-            if one.state == Sending.SENT:
+            if one.state != Sending.SENT:
+                continue
+            with apart(one.job_id, "judging"):
                 judged = self._judged(one, told, facts.has_accounting)
                 if _is_written(one, judged):
                     self._stored.setdefault(one.submission_id, judged)
@@ -290,7 +295,8 @@ class Reconciler:
             if key not in known:
                 strangers.append((key, alive))
             elif known[key].state == Sending.SENT:
-                moved += self._mend_known(known[key], alive, told)
+                with apart(known[key].job_id, "mending"):
+                    moved += self._mend_known(known[key], alive, told)
         return moved + self._mend_strangers(strangers)
 
     def _start_hurried(self, told: Told) -> None:
@@ -333,6 +339,7 @@ class Reconciler:
 
     def _mend_strangers(self, strangers: Sequence[tuple[str, list[LiveJob]]]) -> int:
         """Look up keys in the queue that nobody watches."""
+        self._foreign.intersection_update(key for key, _ in strangers)
         keys = [key for key, _ in strangers if key not in self._foreign]
         if not keys:
             return 0
@@ -341,9 +348,11 @@ class Reconciler:
             rows = {row.key: row for row in submissions.with_keys(session, keys)}
         self._foreign.update(key for key in keys if key not in rows)
         alive = dict(strangers)
-        return sum(
-            self._mend_stranger(row, alive[key], now) for key, row in rows.items()
-        )
+        moved = 0
+        for key, row in rows.items():
+            with apart(row.job_id, "mending"):
+                moved += self._mend_stranger(row, alive[key], now)
+        return moved
 
     def _mend_stranger(
         self, row: Submission, alive: list[LiveJob], now: datetime

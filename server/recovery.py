@@ -8,11 +8,11 @@ before anything is done: a job that is slow, or a service that slept, harms nobo
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,13 +21,14 @@ from hpcplat.beacon import Beacon
 from hpcplat.errors import ForbiddenError, HpcplatError, NotFoundError
 from hpcplat.eventlog import EventKind, RunEvent
 from hpcplat.runfolder import RunFolder
-from hpcplat.slurm.probing import slurmd_answers
 from hpcplat.slurm.scheduler import LiveJob
 from hpcplat.slurm.states import BaseState
 from server import logfiles
 from server.database import Database
+from server.deadnodes import DeadNodes
 from server.hurrying import waits_after_requeue
 from server.metrics import Metrics
+from server.onebyone import apart
 from server.queries import recovery
 from server.queries.submissions import Watched
 from server.site import Site
@@ -37,6 +38,7 @@ logger = logging.getLogger("hpcplat.recovery")
 
 SILENT: Final = 4.0  # seconds without a new beacon, of one a second
 ASK_AGAIN: Final = 1.0  # seconds, where the job's other nodes lost touch with its host
+LOST_AGAIN: Final = 10.0  # seconds, where slurmd answers of a node that the job lost
 TOLD: Final = frozenset(
     {
         EventKind.NODE_LOST,
@@ -64,7 +66,6 @@ INTERRUPTIONS: Final = (
     EventKind.REQUEUE_ASKED,
 )
 
-Answers = Callable[[str], bool | None]
 Hurry = Callable[[int], None]
 
 
@@ -77,7 +78,10 @@ class _Sight:
     probed: float = -ASK_AGAIN  # when slurmd was asked last
     acted_on: int = -1
     warned: int = -1  # the start that was told to leave a drained node
-    marked: set[str] = field(default_factory=set)
+    marked: set[str] = field(
+        default_factory=set
+    )  # nodes that the job lost, and are dead
+    asked: dict[str, float] = field(default_factory=dict)  # when, of the others
 
 
 class Recovery:
@@ -89,11 +93,11 @@ class Recovery:
         site: Site,
         hurry: Hurry,
         metrics: Metrics,
-        answers: Answers | None = None,
+        nodes: DeadNodes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database, self._site, self._hurry = database, site, hurry
-        self._answers = answers or partial(slurmd_answers, site.scheduler)
+        self._nodes = nodes
         self._clock, self._metrics = clock, metrics
         self._sights: dict[int, _Sight] = {}
         self._offsets: dict[str, int] = {}
@@ -107,12 +111,19 @@ class Recovery:
         self._running = {}
         mine = [w for w in watched if w.state == Sending.SENT and w.kind == "train"]
         for one in mine:
-            moved += self._take_in(one)
+            with apart(one.job_id, "looking after"):
+                moved += self._take_in(one)
             for record in live.get(one.key, ()):
-                moved += self._look_at(one, record)
+                with apart(one.job_id, "looking after"):
+                    moved += self._look_at(one, record)
+        self._forget_all_but(mine)
+        return moved
+
+    def _forget_all_but(self, mine: Sequence[Watched]) -> None:
         known = {one.submission_id for one in mine}
         self._sights = {k: s for k, s in self._sights.items() if k in known}
-        return moved
+        named = {one.job_id for one in mine}
+        self._offsets = {k: end for k, end in self._offsets.items() if k in named}
 
     def is_alarmed(self) -> bool:
         """Look at the beacons alone; True if Slurm should be asked now.
@@ -120,11 +131,12 @@ class Recovery:
         A file is read for each job that runs: Slurm itself is left in peace.
         """
         now = self._clock()
-        return any(
-            self._is_silent(shown, self._sights[submission], now)
-            for submission, folder in tuple(self._running.items())
-            if (shown := self._beacon(folder)) is not None
-        )
+        for submission, folder in tuple(self._running.items()):
+            with apart(folder, "looking at the beacon of"):
+                shown = self._beacon(folder)
+                if shown and self._is_silent(shown, self._sights[submission], now):
+                    return True
+        return False
 
     def _is_silent(self, shown: Beacon, sight: _Sight, now: float) -> bool:
         """Take note of a beacon; True if it stands still, and nothing was done yet."""
@@ -147,7 +159,7 @@ class Recovery:
         if shown is None or not shown.recovers:
             return 0
         sight = self._sights.setdefault(watched.submission_id, _Sight())
-        self._mark_lost(watched, shown, sight)
+        self._mark_lost(watched, record, shown, sight)
         self._leave_drained(watched, record, sight)
         return self._judge(watched, record, shown, sight)
 
@@ -161,17 +173,18 @@ class Recovery:
             return 0
         sight.probed = now
         host = record.batch_host or shown.host
-        if self._answers(host) is not False:
+        if not self._nodes.is_dead(host):
             return 0
-        sight.acted_on = shown.count
-        return self._replace(watched, record, host)
+        moved = self._replace(watched, record, host)
+        sight.acted_on = shown.count  # now that it is done: what failed is tried again
+        return moved
 
     # --- a dead batch host ------------------------------------------------------
 
     def _replace(self, watched: Watched, record: LiveJob, host: str) -> int:
         """Start the job anew without its dead batch host."""
         what = f"{host}, the batch host, is dead: no beacon of the job, and no slurmd."
-        is_down = self._site.set_down(host, f"died under job {record.address}")
+        is_down = self._nodes.set_down(host, f"died under job {record.address}")
         act = self._requeue(record) if is_down else "elsewhere"
         with self._database.write() as session:
             recovery.died(session, watched.job_id, host, what, _now(), act)
@@ -189,19 +202,26 @@ class Recovery:
         self._hurry(record.array_job_id or record.job_id)
         return "requeued"
 
-    def _mark_lost(self, watched: Watched, shown: Beacon, sight: _Sight) -> None:
-        """Set nodes down that the job has lost and whose slurmd is gone too."""
-        for node in shown.lost:
-            if node in sight.marked:
+    def _mark_lost(
+        self, watched: Watched, record: LiveJob, shown: Beacon, sight: _Sight
+    ) -> None:
+        """Set nodes down that the job has lost and whose slurmd is gone too.
+
+        Nodes of its own alone: a person's program may write the beacon.
+        """
+        now = self._clock()
+        for node in set(shown.lost).intersection(record.nodes) - sight.marked:
+            if now - sight.asked.get(node, -math.inf) < LOST_AGAIN:
                 continue
-            sight.marked.add(node)
-            if self._answers(node) is not False:
+            sight.asked[node] = now
+            if not self._nodes.is_dead(node):
                 continue
-            is_down = self._site.set_down(node, f"died under job {shown.job}")
+            is_down = self._nodes.set_down(node, f"died under job {record.address}")
             act = "down" if is_down else "noted"
             with self._database.write() as session:
                 what = f"{node} died: the job lost it, and its slurmd does not answer."
                 recovery.died(session, watched.job_id, node, what, _now(), act)
+            sight.marked.add(node)
 
     def _leave_drained(self, watched: Watched, record: LiveJob, sight: _Sight) -> None:
         """Let a job save and go on elsewhere once an admin drains a node of its."""
@@ -215,8 +235,8 @@ class Recovery:
         ]
         if not drained:
             return
-        sight.warned = record.restarts
         self._site.scheduler.cancel(record.address, signal="USR2")
+        sight.warned = record.restarts
         with self._database.write() as session:
             what = f"{drained[0]} is drained: the job saves, and goes on elsewhere."
             recovery.told(session, watched.job_id, "node-drained", what, _now())
@@ -232,15 +252,16 @@ class Recovery:
         offset = self._offsets[watched.job_id]
         data = _read(run.root, run.events, offset)
         whole = data[: data.rfind(b"\n") + 1]
-        if not whole:
-            return 0
-        end = self._offsets[watched.job_id] = offset + len(whole)
+        if not whole and len(data) == logfiles.LARGEST_PIECE:
+            whole = data  # no event is as long: what is left of the line is none either
+        end = offset + len(whole)
         told = [event for event in eventlog.parse(whole) if event.kind in TOLD]
-        for event in told:
-            self._count(event)
         if told:
             with self._database.write() as session:
                 recovery.take_in(session, watched.job_id, told, end)
+        self._offsets[watched.job_id] = end  # it is written down: never read again
+        for event in told:
+            self._count(event)
         return len(told)
 
     def _count(self, event: RunEvent) -> None:
@@ -248,7 +269,9 @@ class Recovery:
         if event.kind in INTERRUPTIONS:
             self._metrics.failures.labels(event.kind).inc()
         elif event.kind == EventKind.RECOVERED:
-            self._metrics.recoveries.observe(float(event.details.get("seconds", 0)))
+            seconds = event.details.get("seconds")
+            if isinstance(seconds, int | float) and 0 <= seconds < math.inf:
+                self._metrics.recoveries.observe(seconds)
 
     def _beacon(self, folder: str) -> Beacon | None:
         run = RunFolder(Path(folder))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from hpcplat import eventlog
 from hpcplat.errors import ForbiddenError, NotFoundError
-from hpcplat.eventlog import EventKind
+from hpcplat.eventlog import EventKind, RunEvent
 from hpcplat.runfolder import RunFolder
 from server import logfiles
 from server.judgement import Report, Start, newest_failed
@@ -28,32 +28,12 @@ def report_of(folder: str, starts: Sequence[Start], offset: int = 0) -> Report |
         piece = logfiles.read_piece(run.root, own.events, -logfiles.LARGEST_PIECE)
     except (NotFoundError, ForbiddenError):
         return None
-    return _last_end(piece.data.split(b"\n"))
+    return _last_end(eventlog.parse(piece.data))
 
 
-def _last_end(lines: Iterable[bytes]) -> Report | None:
-    found = None
-    for line in lines:
-        event = _event(line)
-        if event.get("kind") == EventKind.ATTEMPT_ENDED:
-            found = _report(event) or found
-    return found
-
-
-def _event(line: bytes) -> dict[str, Any]:
-    try:
-        event = json.loads(line)
-    except ValueError:  # the first line may be cut, the last not whole yet
-        return {}
-    return event if isinstance(event, dict) else {}
-
-
-def _report(event: dict[str, Any]) -> Report | None:
-    details = event.get("details")
-    code = details.get("code") if isinstance(details, dict) else None
-    if not isinstance(code, int):
-        return None
-    reason = str(event.get("what", "")) if code else ""
-    return Report(
-        code, "".join(c if c.isprintable() else " " for c in reason)[:LONGEST_REASON]
-    )
+def _last_end(events: Sequence[RunEvent]) -> Report | None:
+    for event in reversed(events):
+        code = event.details.get("code")
+        if event.kind == EventKind.ATTEMPT_ENDED and isinstance(code, int):
+            return Report(code, event.what[:LONGEST_REASON] if code else "")
+    return None

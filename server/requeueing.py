@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Final
 
-from hpcplat.slurm.probing import slurmd_answers
 from hpcplat.slurm.scheduler import LiveJob
 from hpcplat.slurm.states import BaseState
 from server.database import Database
+from server.deadnodes import DeadNodes
 from server.hurrying import waits_after_requeue
+from server.onebyone import apart
 from server.queries import jobs, recovery
 from server.queries.submissions import Watched
 from server.site import Site
@@ -25,7 +25,6 @@ from server.states import ADOPTED, Sending
 SILENT: Final = "NOT_RESPONDING"  # Slurm's flag of a node that it can't reach
 DOWN: Final = frozenset({"DOWN", "FAIL"})
 
-Answers = Callable[[str], bool | None]
 Hurry = Callable[[int], None]
 
 
@@ -37,11 +36,11 @@ class Requeueing:
         database: Database,
         site: Site,
         hurry: Hurry,
-        answers: Answers | None = None,
+        nodes: DeadNodes,
     ) -> None:
         self._database, self._site = database, site
         self._hurry = hurry
-        self._answers = answers or partial(slurmd_answers, site.scheduler)
+        self._nodes = nodes
         self._can_run_again: dict[str, bool] = {}  # by job
 
     def look(
@@ -53,12 +52,12 @@ class Requeueing:
         self._can_run_again = {
             job: can for job, can in self._can_run_again.items() if job in known
         }
-        return sum(
-            self._look_at(one, record)
-            for one in mine
-            if self._may_run_again(one)
-            for record in live.get(one.key, ())
-        )
+        moved = 0
+        for one in mine:
+            with apart(one.job_id, "looking after"):
+                if self._may_run_again(one):
+                    moved += self._look_at(one, live.get(one.key, ()))
+        return moved
 
     def _is_mine(self, one: Watched) -> bool:
         return (
@@ -73,33 +72,34 @@ class Requeueing:
             self._can_run_again[one.job_id] = bool(asked.get("requeue"))
         return self._can_run_again[one.job_id]
 
-    def _look_at(self, one: Watched, record: LiveJob) -> int:
-        if waits_after_requeue(record):
-            self._hurry(one.slurm_job_id or record.job_id)
-        if record.state.base is not BaseState.RUNNING:
-            return 0
-        dead = self._dead(record)
-        return sum(self._let_go(one, record, node) for node in dead)
+    def _look_at(self, one: Watched, records: Sequence[LiveJob]) -> int:
+        """Look at a job, or all tasks of an array: a node is let go of once for all."""
+        for record in records:
+            if waits_after_requeue(record):
+                self._hurry(one.slurm_job_id or record.job_id)
+        running = [one for one in records if one.state.base is BaseState.RUNNING]
+        dead = self._dead({name for record in running for name in record.nodes})
+        return sum(
+            self._let_go(one, [r for r in running if node in r.nodes], node)
+            for node in dead
+        )
 
-    def _dead(self, record: LiveJob) -> list[str]:
-        """Return the job's nodes that Slurm can't reach, and we can't either."""
+    def _dead(self, names: set[str]) -> list[str]:
+        """Return the nodes that Slurm can't reach, and we can't either."""
         silent = {
             node.name
             for node in self._site.facts().nodes
             if SILENT in node.flags and node.state not in DOWN
         }
-        return [
-            name
-            for name in record.nodes
-            if name in silent and self._answers(name) is False
-        ]
+        return [name for name in sorted(names & silent) if self._nodes.is_dead(name)]
 
-    def _let_go(self, one: Watched, record: LiveJob, node: str) -> int:
+    def _let_go(self, one: Watched, records: Sequence[LiveJob], node: str) -> int:
         """Set a node down: Slurm requeues what ran there. Returns 1 if it did."""
-        if not self._site.set_down(node, f"died under job {record.address}"):
+        if not self._nodes.set_down(node, f"died under job {records[0].address}"):
             return 0
         what = f"{node} died: Slurm does not reach it, and its slurmd does not answer."
         with self._database.write() as session:
             recovery.died(session, one.job_id, node, what, datetime.now(UTC), "down")
-        self._hurry(record.array_job_id or record.job_id)
+        for job in {record.array_job_id or record.job_id for record in records}:
+            self._hurry(job)
         return 1

@@ -283,8 +283,11 @@ class Service:
         pause = self.times.rhythm.fastest
         while not self._stopping.is_set():
             pause = self._one_round(pause)
-            self.quotas.keep_fresh()
-            self._wait(pause)
+            try:
+                self._wait(pause)
+            except Exception:  # nor is one bad wait: the next round says more
+                logger.exception("waiting for the next round failed")
+                self._stopping.wait(pause)
             self._nudged.clear()
 
     def _wait(self, seconds: float) -> None:
@@ -301,6 +304,7 @@ class Service:
     def _one_round(self, pause: float) -> float:
         try:
             look = self._look()
+            self.quotas.keep_fresh()
         except UnavailableError as error:
             self.reconciler.degraded = str(error)
             return self.times.rhythm.slowest

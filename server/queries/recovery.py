@@ -19,6 +19,8 @@ DIED: Final = "node-died"
 OFFSET: Final = "run_offset"  # in an event's data: how far the run folder was read
 MOST_ATTEMPTS: Final = 10_000  # that the history of nodes is made of
 LARGEST_DATA: Final = 20  # names and numbers that an event takes along
+LONGEST_NAME: Final = 500  # characters
+LARGEST_NUMBER: Final = 2**63  # what a program of another language reads
 
 
 def offset_of(session: Session, job_id: str) -> int:
@@ -42,8 +44,23 @@ def _small(event: RunEvent) -> dict[str, object]:
     """Return details that are numbers, names or short lists of them."""
     items = list(event.details.items())[:LARGEST_DATA]
     return {"attempt": event.attempt} | {
-        str(key): value for key, value in items if len(str(value)) < 500
+        key: value for key, value in items if _is_small(value)
     }
+
+
+def _is_small(value: object) -> bool:
+    if isinstance(value, list):
+        return len(value) <= LARGEST_DATA and all(map(_is_scalar, value))
+    return _is_scalar(value)
+
+
+def _is_scalar(value: object) -> bool:
+    """Tell whether a value can be kept, and sent as JSON: that has no infinity."""
+    if isinstance(value, str):
+        return len(value) < LONGEST_NAME and value.isprintable()
+    if isinstance(value, int | float):
+        return abs(value) < LARGEST_NUMBER
+    return value is None
 
 
 def died(
@@ -106,9 +123,14 @@ def node_history(
 def send_elsewhere(
     session: Session, watched: Watched, reason: str, now: datetime
 ) -> None:
-    """Submit a job anew; the loop cancels the submission that is replaced."""
+    """Submit a job anew; the loop cancels the submission that is replaced.
+
+    One that is to be cancelled, or is over by now, stays as it is.
+    """
     submission = get(session, watched.submission_id)
     job = locked(session, watched.job_id)
+    if job.cancel_asked or submission.is_over:
+        return
     submission.is_over = True
     job.state, job.reason = State.QUEUED, reason
     add_submissions(session, job, submission.round + 1, (0,))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import pwd
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hpcplat.ids import new_job_id, submission_key
+from hpcplat.slurm.scheduler import LiveJob
 from hpcplat.slurm.states import BaseState
 from server import adoption
 from server.adoption import SbatchCall
 from server.database import Database
+from server.deadnodes import DeadNodes
 from server.dependencies import principal_of_uid
 from server.queries import events, submissions
 from server.requeueing import Requeueing
@@ -31,12 +34,18 @@ class World:
         self.service = Service(database, slurm, runs=str(folder))
         self.hurried: list[int] = []
         self.answers = False
+        self.asked: list[str] = []
+        self.nodes = DeadNodes(self.service.site, self.answer)
         self.requeueing = Requeueing(
-            database, self.service.site, self.hurried.append, lambda _: self.answers
+            database, self.service.site, self.hurried.append, self.nodes
         )
         self.live = live_job(
             7, BaseState.RUNNING, user=ME, nodes=("n1", "n2"), batch_host="n1"
         )
+
+    def answer(self, node: str) -> bool:
+        self.asked.append(node)
+        return self.answers
 
     def adopt(self, options: str) -> None:
         self.slurm.live[7] = self.live
@@ -51,10 +60,12 @@ class World:
         (told,) = adoption.adopted(self.service, me, [call])
         assert told.job is not None
 
-    def look(self) -> int:
+    def look(self, *tasks: LiveJob) -> int:
+        self.nodes.new_round()
         with self.database.read() as session:
             (watched,) = submissions.in_hand(session, "fake")
-        return self.requeueing.look([watched], {watched.key: [self.live]})
+        records = list(tasks) or [self.live]
+        return self.requeueing.look([watched], {watched.key: records})
 
     def kinds(self) -> list[str]:
         with self.database.read() as session:
@@ -91,6 +102,18 @@ def test_a_node_whose_slurmd_answers_is_left_alone(world: World) -> None:
     world.answers = True
     assert world.look() == 0
     assert world.slurm.node_states == {}
+
+
+def test_a_node_under_many_tasks_of_an_array_is_let_go_of_once(world: World) -> None:
+    world.adopt("--requeue --array=0-7")
+    tasks = [
+        replace(world.live, job_id=7 + n, array_job_id=7, nodes=("n2",))
+        for n in range(8)
+    ]
+    assert world.look(*tasks) == 1
+    assert world.asked == ["n2"]
+    assert world.kinds().count("node-died") == 1
+    assert world.hurried == [7]
 
 
 def test_where_no_node_may_be_set_down_slurm_takes_its_time(world: World) -> None:
