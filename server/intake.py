@@ -197,7 +197,7 @@ def _written(
     new: list[NewJob] = []
     with_secrets: list[str] = []
     cluster = service.site.name
-    with service.database.write() as session:
+    with service.secret_keeper.keeping() as keep, service.database.write() as session:
         places = _workspaces(session, service, principal, requests, now)
         for request, key in zip(requests, keys, strict=True):
             spec = _resolved(session, scope, request.spec)
@@ -228,8 +228,7 @@ def _written(
                 )
             )
             if request.secrets:
-                folder = new[-1].folder
-                service.secret_keeper.keep(folder, request.secrets, principal.name)
+                keep(new[-1].folder, request.secrets, principal.name)
                 with_secrets.append(job_id)
             made = Made(new[-1], place.name, principal.name, now)
             accepted.append(Accepted(job_id, made))

@@ -7,7 +7,8 @@ again keeps it, and whether it will is known here alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from hpcplat.errors import HpcplatError
@@ -19,6 +20,8 @@ from server.queries import keptsecrets
 from server.queries.keptsecrets import Kept
 
 logger = logging.getLogger("hpcplat.secrets")
+
+Keep = Callable[[str, Mapping[str, str], str], None]  # folder, values, user
 
 
 class SecretKeeper:
@@ -32,8 +35,26 @@ class SecretKeeper:
         self._submits_as = submits_as
         self._given_up: set[str] = set()  # said once; tried again at the next start
 
-    def keep(self, folder: str, values: Mapping[str, str], user: str) -> None:
-        """Put values where only the job's user can read them, and nowhere else."""
+    @contextmanager
+    def keeping(self) -> Iterator[Keep]:
+        """Give what puts values where only a job's user can read them.
+
+        They are wiped again where the jobs are not written down after all.
+        """
+        kept: list[tuple[str, str]] = []
+
+        def keep(folder: str, values: Mapping[str, str], user: str) -> None:
+            kept.append((folder, user))
+            self._put(folder, values, user)
+
+        try:
+            yield keep
+        except BaseException:
+            for folder, user in kept:
+                self._wipe(folder, user)
+            raise
+
+    def _put(self, folder: str, values: Mapping[str, str], user: str) -> None:
         run = RunFolder(Path(folder))
         self._fill(run, [secrets_file(run, values)], self._submits_as(user))
 
@@ -50,14 +71,18 @@ class SecretKeeper:
     def _wiped(self, kept: Kept) -> bool:
         if kept.job_id in self._given_up:
             return False
-        run = RunFolder(Path(kept.folder))
-        if _is_surely_gone(run):
+        if self._wipe(kept.folder, kept.user):
+            return True
+        self._given_up.add(kept.job_id)
+        return False
+
+    def _wipe(self, folder: str, user: str) -> bool:
+        if _is_surely_gone(RunFolder(Path(folder))):
             return True
         try:
-            self.keep(kept.folder, {}, kept.user)
+            self._put(folder, {}, user)
         except HpcplatError as error:
-            self._given_up.add(kept.job_id)
-            logger.warning("wiping the secrets of job %s: %s", kept.job_id, error)
+            logger.warning("wiping the secrets in %s: %s", folder, error)
             return False
         return True
 

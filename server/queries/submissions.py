@@ -194,9 +194,15 @@ def doubted(session: Session, submission_id: int, reason: str, now: datetime) ->
 def queued_again(
     session: Session, submission_id: int, reason: str, now: datetime, at: datetime
 ) -> None:
-    """Let it be sent again, not before ``at``: Slurm surely does not have it."""
+    """Let it be sent again, not before ``at``: Slurm surely does not have it.
+
+    A job that is to be cancelled is taken back instead: it never runs.
+    """
     submission = get(session, submission_id)
     job = locked(session, submission.job_id)
+    if job.cancel_asked:
+        taken_back(session, submission_id, now)
+        return
     submission.state = Sending.QUEUED
     submission.claim = ""
     submission.doubted_at = submission.missed_at = None

@@ -266,6 +266,18 @@ def test_a_run_folder_that_was_removed_does_not_come_back(
     assert not kept.parent.exists()
 
 
+def test_secrets_of_jobs_that_are_not_made_after_all_do_not_stay(
+    api: httpx.Client, service: Service
+) -> None:
+    spec = {**SPEC, "environment": {"secrets": {"TOKEN": "env:MY_TOKEN"}}}
+    after = [{"job": "0123456789abcdef", "after": "ok"}]  # that there is not
+    first = {"spec": spec, "secrets": {"TOKEN": "s3cr3t-value"}}
+    bulk = {"jobs": [first, {"spec": {**SPEC, "dependencies": after}}]}
+    assert api.post("/jobs/bulk", json=bulk).status_code == 404
+    (kept,) = Path(service.runs).rglob("secrets.json")
+    assert json.loads(kept.read_text()) == {}
+
+
 def test_secrets_that_can_t_be_wiped_are_told_once(
     api: httpx.Client, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:

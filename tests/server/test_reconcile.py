@@ -415,6 +415,19 @@ def test_a_wish_to_cancel_is_carried_out_when_slurm_is_back(world: World) -> Non
     assert world.job(job_id).state == State.CANCELLED
 
 
+def test_a_job_cancelled_while_it_is_sent_again_never_runs(world: World) -> None:
+    job_id, _ = world.submit()
+    now = datetime.now(UTC)
+    with world.database.write() as session:
+        (row,) = jobs.submissions_of(session, job_id)
+        row.state = Sending.DOUBTFUL
+        jobs.locked(session, job_id).cancel_asked = True
+        session.flush()
+        submissions.queued_again(session, row.id or 0, "Slurm is busy.", now, now)
+    assert world.job(job_id).state == State.CANCELLED
+    assert [one.state for one in world.submissions(job_id)] == [Sending.WITHDRAWN]
+
+
 def test_a_job_cancelled_while_in_doubt_is_not_sent_again(world: World) -> None:
     world.slurm.faults.append(raising(SubmissionDoubtError("No reply.")))
     job_id, _ = world.submit()
