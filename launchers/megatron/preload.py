@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy.ma  # noqa: F401 - as the datasets below
 import torch
 
-import launchers.megatron.__main__
+# Not __main__, which a rank is to run anew: runpy warns of one that is imported.
+import hpcplat.allocation
+import launchers.megatron.run
 from hpcplat.datasets import (  # loaded at their first use: a rank must not wait for it
     Cursor,
     TokenWindows,
@@ -20,6 +22,7 @@ __all__ = [
     "TokenWindows",
     "array",
     "codecs",
+    "hpcplat",
     "launchers",
     "resident",
     "version",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -228,3 +230,15 @@ def test_signals_are_told_as_they_are_after_the_passes(
 
     step.train_step(MagicMock(), 0, 0, signals)
     assert said == ["passes", "signals"]
+
+
+def test_a_warm_process_runs_a_rank_without_a_warning() -> None:
+    code = (
+        "import runpy, launchers.megatron.preload;"
+        "runpy.run_module('launchers.megatron', run_name='a rank')"
+    )
+    words = ["-W", "error::RuntimeWarning:runpy", "-c", code]
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
