@@ -49,7 +49,7 @@ def import_(  # noqa: PLR0913 (one for each option of the command)
     tag: Annotated[list[str] | None, typer.Option(help="Tag the version.")] = None,
 ) -> None:
     """Make a version from another format."""
-    target = Target(root or datasets_folder(), check_name(name), tag or ())
+    target = Target(root or datasets_folder(), name, tag or ())
     wanted = Wanted(check_name(split, "split"), tokenizer, column=column)
     manifest = _IMPORTERS[form](source, wanted, target)
     print(f"{name}@{manifest.digest[:SHORT]}")

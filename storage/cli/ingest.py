@@ -14,7 +14,7 @@ import typer
 from hpcplat.allocation import rank_placement
 from hpcplat.cli.submit import in_folder, send
 from hpcplat.datasets.manifest import Manifest
-from hpcplat.datasets.names import SHORT, check_name
+from hpcplat.datasets.names import SHORT
 from hpcplat.errors import InvalidError
 from hpcplat.jobs import spec_of
 from hpcplat.settings import datasets_folder
@@ -116,13 +116,10 @@ def ingest(  # noqa: PLR0913 (one for each option of the command)
 
     Example: hpcplat data ingest --name kjv --text kjv.jsonl --split validation=0.05
     """
+    target = Target(root or datasets_folder(), name, tag or (), append=append)
     if nodes:
-        raise typer.Exit(_submit(context, root or datasets_folder()))
-    asked = context.params
-    plan = _plan(asked)
-    target = Target(
-        root or datasets_folder(), check_name(name), tag or (), append=append
-    )
+        raise typer.Exit(_submit(context, target.root))
+    plan = _plan(context.params)
     with shown(name) as progress:
         if as_rank:
             rank = rank_placement()

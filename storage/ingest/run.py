@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hpcplat.datasets.manifest import Manifest
-from hpcplat.datasets.names import DatasetPaths, Reference
+from hpcplat.datasets.names import DatasetPaths, Reference, check_name
 from hpcplat.datasets.store import Store
 from hpcplat.errors import ConflictError, InvalidError
 from storage.ingest.dealing import Dealt, merged
@@ -50,6 +50,11 @@ class Target:
     name: str
     tags: Sequence[str] = ()
     append: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        for tag in self.tags:
+            check_name(tag, "tag")
 
 
 class Share(NamedTuple):

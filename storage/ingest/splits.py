@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from hpcplat.datasets.names import check_name
 from hpcplat.errors import InvalidError
 
 Hashes = npt.NDArray[np.uint64]
@@ -23,7 +24,7 @@ def parse_splits(words: list[str]) -> dict[str, float]:
     for word in words:
         name, _, share = word.partition("=")
         try:
-            found[name] = float(share)
+            found[check_name(name, "split")] = float(share)
         except ValueError as error:
             raise InvalidError(
                 f"{word!r} is no split.", "Write name=fraction, as validation=0.05."

@@ -215,3 +215,19 @@ def test_without_the_extra_it_says_so() -> None:
     assert done.returncode == 1
     assert "`hpcplat data` needs numpy" in done.stderr
     assert "pip install 'hpcplat[data]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--name", "../../x"), "'../../x' cannot name a dataset."),
+        (("--name", "../../x", "--nodes", "2"), "'../../x' cannot name a dataset."),
+        (("--name", "x", "--tag", "../y"), "'../y' cannot name a tag."),
+        (("--name", "x", "--split", "../z=0.1"), "'../z' cannot name a split."),
+    ],
+)
+def test_names_are_looked_at_before_any_work(
+    run: Run, tmp_path: Path, words: tuple[str, ...], what: str
+) -> None:
+    nowhere = str(tmp_path / "nowhere.txt")
+    assert what in run("ingest", "--text", nowhere, *words, status=1)
