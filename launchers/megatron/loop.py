@@ -130,9 +130,11 @@ class Loop:
         self._look_at_saves()
         if _is_bad(result):
             self._bad_step(result)
-            return
-        self.bad_steps = 0
-        self._done(result)
+        else:
+            self.bad_steps = 0
+            self._done(result)
+        if self.saved_step == self.step:
+            return  # it went back to a checkpoint, and saved there
         if self.copies.due(self.step) and not result.signals.copying:
             self._copy()
         self._evaluate_if_due()  # first: a checkpoint may be kept for its loss

@@ -70,6 +70,8 @@ class Copies:
     """All copies that a keeper holds; every method may be called from any thread."""
 
     _held: dict[int, list[Copy]] = field(default_factory=dict)
+    _resume: int = EMPTY  # the step that the newest start went on from
+    _generation: int = EMPTY
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def make_way(self, rank: int, memory: Memory | None = None) -> list[Memory]:
@@ -85,9 +87,10 @@ class Copies:
             return free
 
     def add(self, copy: Copy) -> None:
-        """Hold a complete copy."""
+        """Hold a complete copy; not one that ranks which were given up made too late."""
         with self._lock:
-            self._held.setdefault(copy.rank, []).append(copy)
+            if self._is_wanted(copy):
+                self._held.setdefault(copy.rank, []).append(copy)
 
     def find(self, rank: int, step: int) -> Copy | None:
         """Return a rank's copy of a step."""
@@ -96,14 +99,14 @@ class Copies:
             return next(found, None)
 
     def keep_only(self, step: int, generation: int) -> None:
-        """Forget the copies of other steps that earlier generations made."""
+        """Forget the copies of other steps that earlier generations made, or make yet."""
         with self._lock:
+            self._resume, self._generation = step, generation
             for rank, held in self._held.items():
-                self._held[rank] = [
-                    copy
-                    for copy in held
-                    if copy.step == step or copy.generation >= generation
-                ]
+                self._held[rank] = [copy for copy in held if self._is_wanted(copy)]
+
+    def _is_wanted(self, copy: Copy) -> bool:
+        return copy.step == self._resume or copy.generation >= self._generation
 
     def listing(self) -> list[tuple[int, int]]:
         """Return (rank, step) of every copy."""

@@ -109,8 +109,7 @@ class Keeper:
         copy = receive(wire, header, self.copies)
         if copy is None:
             return False
-        if copy.generation >= self._book.newest.generation:
-            self.copies.add(copy)  # else it is of ranks that were given up
+        self.copies.add(copy)
         wire.send(kept=copy.step)
         return True
 

@@ -49,6 +49,16 @@ def test_it_may_leave_the_step_out(
     assert re.search(r'"optimizer_steps": ?7\b', manifest)  # of 8, one left out
 
 
+def test_a_checkpoint_due_after_a_step_that_is_left_out_is_saved(
+    train: Train, tmp_path: Path
+) -> None:
+    skip = {"settings": {"on_nan": "skip"}}
+    found = train(tmp_path, 1, skip, (POISONED, str(3 * BATCH)))
+    assert found.ok, found.log()
+    assert "step 4 is not finite" in found.event("step-skipped").what
+    assert found.steps_saved == [4, 8]
+
+
 def test_it_may_go_back_and_leave_the_samples_out(
     train: Train, one_process: Callable[..., Any], tmp_path: Path
 ) -> None:

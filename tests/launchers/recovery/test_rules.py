@@ -129,6 +129,17 @@ def test_after_a_restart_only_its_own_step_stays() -> None:
     assert sorted(copies.listing()) == [(0, 4), (1, 5)]
 
 
+def test_a_copy_that_comes_too_late_is_not_taken_for_a_new_one() -> None:
+    copies = Copies()
+    copies.add(copy(0, 4))
+    copies.keep_only(4, generation=1)
+    copies.add(copy(0, 5))  # of a rank that was given up: another batch, maybe
+    copies.add(copy(1, 4))  # the step that all go on from
+    copies.add(copy(0, 5, generation=1))
+    assert sorted(copies.listing()) == [(0, 4), (0, 5), (1, 4)]
+    assert getattr(copies.find(0, 5), "generation", None) == 1
+
+
 @given(st.data())
 def test_two_slots_always_have_a_step_in_common(data: st.DataObject) -> None:
     """Whatever dies whenever: the rule of `busy` keeps one step whole over all ranks."""
