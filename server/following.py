@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,7 @@ class Followed:
 
     folder: str
     state: str
+    reason: str
     is_final: bool
 
 
@@ -94,15 +96,51 @@ def whole(job: Followed, place: LogPlace, tail: int | None) -> str:
     folder = _folder(job, place)
     attempt = place.attempt or _newest(folder)
     if attempt == 0:
-        raise NotFoundError(
-            f"There is no log yet: the job is {job.state}.", "Wait until it runs."
-        )
+        raise _no_log(job)
     root, path = Path(job.folder), _path(folder, attempt, place.rank)
-    if tail is not None:
-        piece = logfiles.last_lines(root, path, tail)
-    else:
-        piece = logfiles.read_piece(root, path, -logfiles.LARGEST_PIECE)
+    try:
+        if tail is not None:
+            piece = logfiles.last_lines(root, path, tail)
+        else:
+            piece = logfiles.read_piece(root, path, -logfiles.LARGEST_PIECE)
+    except NotFoundError as error:
+        raise _absent(job, folder, attempt, place) from error
     return piece.data.decode(errors="replace")
+
+
+def _absent(
+    job: Followed, folder: RunFolder, attempt: int, place: LogPlace
+) -> NotFoundError:
+    """Return the error for a log that is not there: it names those that are."""
+    attempts = folder.attempts()
+    if attempt not in attempts:
+        return NotFoundError(
+            f"There is no attempt {attempt}.", f"There are: {_listed(attempts)}."
+        )
+    ranks = [rank for rank, _ in folder.attempt(attempt).rank_logs()]
+    if place.rank is None or not ranks:
+        return _no_log(job)
+    return NotFoundError(
+        f"Attempt {attempt} has no log of rank {place.rank}.",
+        f"There are those of: {_listed(ranks)}.",
+    )
+
+
+def _no_log(job: Followed) -> NotFoundError:
+    if job.is_final:
+        return NotFoundError(f"There is no log: the job is {job.state}. {job.reason}")
+    return NotFoundError(
+        f"There is no log yet: the job is {job.state}.", "Wait until it runs."
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """Return numbers in order as ``0-3, 7``."""
+    there = set(numbers)
+    firsts = [number for number in numbers if number - 1 not in there]
+    lasts = [number for number in numbers if number + 1 not in there]
+    pairs = zip(firsts, lasts, strict=True)
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in pairs)
 
 
 def step(job: Followed, at: Cursor) -> Step:

@@ -9,7 +9,8 @@ import typer
 
 from hpcplat.cli.following import messages
 from hpcplat.cli.sbatch_log import follow_log, log_file, print_log
-from hpcplat.cli.session import AsJson, JobName, find, print_json, service
+from hpcplat.cli.session import FINAL, AsJson, JobName, find, print_json, service
+from hpcplat.cli.tables import printable
 from hpcplat.errors import ExitCode
 
 app = typer.Typer()
@@ -49,6 +50,8 @@ def logs(  # noqa: PLR0913 - each is an option of the command line
         if not follow:
             text = client.logs(found.id, **where)
             print_json({"log": text}) if as_json else _write(text)
+            if not text and tail != 0:
+                _say_why(found.job)
             return
     try:
         _follow(found.id, where, as_json=as_json)
@@ -58,10 +61,23 @@ def logs(  # noqa: PLR0913 - each is an option of the command line
 
 def _follow(job_id: str, where: dict[str, Any], *, as_json: bool) -> None:
     stream = messages(lambda client, last: client.follow_logs(job_id, last, **where))
+    is_empty = True
     for message in stream:
         if message.kind != "log":
             continue
+        is_empty = False
         print_json({"log": message.data}) if as_json else _write(message.data)
+    if is_empty:
+        with service() as client:
+            client.logs(job_id, **where)  # where there is none, it says which there are
+            _say_why(client.job(job_id))
+
+
+def _say_why(job: dict[str, Any]) -> None:
+    """Say that a log is empty, and what is known of its job."""
+    yet = "" if job["state"] in FINAL else " yet"
+    told = f"It printed nothing{yet}: the job is {job['state']}."
+    print(f"hpcplat: {told} {printable(job['reason'] or '')}".rstrip(), file=sys.stderr)
 
 
 def _write(text: str) -> None:

@@ -121,7 +121,7 @@ def _find(serving: Service, seeing: Scope, job_id: str) -> following.Followed:
     serving.refresh()
     with serving.database.read() as session:
         job = jobs.find(session, seeing, job_id).job
-    return following.Followed(job.folder, job.state, job.state in FINAL)
+    return following.Followed(job.folder, job.state, job.reason, job.state in FINAL)
 
 
 def _log(

@@ -418,6 +418,14 @@ def test_history_and_logs_are_there(api: httpx.Client, slurm: FakeSlurm) -> None
     log.write_text("one\ntwo\nthree\n")
     assert api.get(f"/jobs/{job['id']}/logs").text == "one\ntwo\nthree\n"
     assert api.get(f"/jobs/{job['id']}/logs", params={"tail": 2}).text == "two\nthree\n"
+    for rank in (1, 2, 7):
+        log.with_name(f"rank-{rank}.log").write_text("")
+    other = api.get(f"/jobs/{job['id']}/logs", params={"rank": 99}).json()
+    assert other["detail"] == "Attempt 1 has no log of rank 99."
+    assert other["remedy"] == "There are those of: 0-2, 7."
+    other = api.get(f"/jobs/{job['id']}/logs", params={"attempt": 9}).json()
+    assert other["detail"] == "There is no attempt 9."
+    assert other["remedy"] == "There are: 1."
     page = api.get(f"/jobs/{job['id']}/events", params={"after": 1}).json()
     assert [event["number"] for event in page["events"]] == [2]
     assert not page["is_final"]

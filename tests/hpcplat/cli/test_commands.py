@@ -178,6 +178,22 @@ def test_the_log_of_an_sbatch_job_is_read_where_it_lies(person: Person) -> None:
     assert person.out("logs", "teller", "--tail", "1") == "all"
 
 
+def test_logs_that_are_empty_or_not_there_say_why(person: Person) -> None:
+    person.run("run", "-w", "-J", "unfound", "--", "no-such-program", status=1)
+    for words in (("logs", "unfound"), ("logs", "-f", "unfound")):
+        shown = person.run(*words)
+        assert shown.stdout == ""
+        assert shown.stderr == (
+            "hpcplat: It printed nothing: the job is FAILED."
+            " Rank 0 on n1 could not start: no-such-program was not found.\n"
+        )
+    for follow in ((), ("-f",)):
+        shown = person.run("logs", "unfound", "--rank", "99", *follow, status=1)
+        assert shown.stderr == (
+            "hpcplat: Attempt 1 has no log of rank 99. There are those of: 0.\n"
+        )
+
+
 def test_a_refused_sbatch_leaves_nothing(person: Person) -> None:
     before = person.out("jobs")
     assert (
