@@ -11,7 +11,7 @@ from sqlmodel import Session, col, func, select
 from hpcplat.eventlog import RunEvent
 from server.queries import events
 from server.queries.jobs import add_submissions, locked
-from server.queries.submissions import Watched, get
+from server.queries.submissions import Watched, with_job
 from server.states import State
 from server.tables import Attempt, Event, Job
 
@@ -127,8 +127,7 @@ def send_elsewhere(
 
     One that is to be cancelled, or is over by now, stays as it is.
     """
-    submission = get(session, watched.submission_id)
-    job = locked(session, watched.job_id)
+    submission, job = with_job(session, watched.submission_id)
     if job.cancel_asked or submission.is_over:
         return
     submission.is_over = True

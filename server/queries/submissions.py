@@ -127,10 +127,13 @@ def hold(session: Session, works: Sequence[Work]) -> None:
     """Lock the rows of several submissions and their jobs by two questions in all."""
     numbers = [work.submission_id for work in works]
     names = [work.job_id for work in works]
-    held = session.exec(
-        select(Submission).where(col(Submission.id).in_(numbers)).with_for_update()
-    ).all()
     hold_jobs(session, names)
+    held = session.exec(
+        select(Submission)
+        .where(col(Submission.id).in_(numbers))
+        .order_by(col(Submission.id))
+        .with_for_update()
+    ).all()
     session.info[_HELD] = {row.id: row for row in held}
 
 
@@ -156,14 +159,29 @@ def get(session: Session, submission_id: int) -> Submission:
     ).one()
 
 
+def with_job(session: Session, submission_id: int) -> tuple[Submission, Job]:
+    """Return a submission and its job, both locked.
+
+    The job first, as everybody does who locks both: two never wait for each other.
+    """
+    held: Mapping[int, Submission] = session.info.get(_HELD, {})
+    if submission_id in held:
+        job_id = held[submission_id].job_id
+    else:
+        job_id = session.exec(
+            select(Submission.job_id).where(col(Submission.id) == submission_id)
+        ).one()
+    job = locked(session, job_id)
+    return get(session, submission_id), job
+
+
 def refused(session: Session, submission_id: int, reason: str, now: datetime) -> Job:
     """Note that Slurm refused it: the job has failed.
 
     Parts of an array that Slurm took already are cancelled first; the job ends when
     they have.
     """
-    submission = get(session, submission_id)
-    job = locked(session, submission.job_id)
+    submission, job = with_job(session, submission_id)
     submission.state = Sending.REFUSED
     submission.is_over = True
     session.flush()
@@ -178,10 +196,9 @@ def refused(session: Session, submission_id: int, reason: str, now: datetime) ->
 
 def doubted(session: Session, submission_id: int, reason: str, now: datetime) -> None:
     """Note that sbatch ended (or was given up) without a clear answer."""
-    submission = get(session, submission_id)
+    submission, job = with_job(session, submission_id)
     if submission.state not in {Sending.CLAIMED, Sending.DOUBTFUL}:
         return
-    job = locked(session, submission.job_id)
     submission.state = Sending.DOUBTFUL
     submission.doubted_at = submission.doubted_at or now
     submission.missed_at = None
@@ -198,8 +215,7 @@ def queued_again(
 
     A job that is to be cancelled is taken back instead: it never runs.
     """
-    submission = get(session, submission_id)
-    job = locked(session, submission.job_id)
+    submission, job = with_job(session, submission_id)
     if job.cancel_asked:
         taken_back(session, submission_id, now)
         return
@@ -305,8 +321,7 @@ def renumber(
     session: Session, submission_id: int, slurm_job_id: int, now: datetime
 ) -> None:
     """Note another Slurm id for a submission: the first was not that of its key."""
-    submission = get(session, submission_id)
-    job = locked(session, submission.job_id)
+    submission, job = with_job(session, submission_id)
     reason = f"Slurm has the job as {slurm_job_id}, not {submission.slurm_job_id}."
     submission.slurm_job_id = job.slurm_job_id = slurm_job_id
     submission.missed_at = None
@@ -318,8 +333,7 @@ def revive(session: Session, submission_id: int, now: datetime) -> bool:
 
     False if it was replaced by a later round: then the job must not run.
     """
-    submission = get(session, submission_id)
-    job = locked(session, submission.job_id)
+    submission, job = with_job(session, submission_id)
     newest = session.exec(
         select(func.max(Submission.round)).where(col(Submission.job_id) == job.id)
     ).one()
@@ -343,8 +357,7 @@ def watch_again(session: Session, job_id: str) -> None:
 
 def taken_back(session: Session, submission_id: int, now: datetime) -> None:
     """Note that Slurm does not have what was to be cancelled anyway."""
-    submission = get(session, submission_id)
-    job = locked(session, submission.job_id)
+    submission, job = with_job(session, submission_id)
     submission.state = Sending.WITHDRAWN
     submission.is_over = True
     session.flush()
