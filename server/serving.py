@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import gc
+import os
 import socket
 import stat
 import struct
@@ -18,13 +20,14 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from hpcplat.errors import ConflictError, InvalidError
+from hpcplat.errors import ConflictError, ForbiddenError, InvalidError
 from hpcplat.settings import Settings
 from server.aimui.install import tracked
 from server.app import create_app, make_service
 from server.auth import Peer
 
 BACKLOG: Final = 2048
+PROBE_TIMEOUT: Final = 2.0  # seconds
 _UCRED: Final = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
 
 
@@ -38,9 +41,10 @@ class Address:
 
     def __str__(self) -> str:
         """Return it as HPCPLAT_URL takes it."""
-        return (
-            f"unix:{self.socket}" if self.socket else f"http://{self.host}:{self.port}"
-        )
+        if self.socket:
+            return f"unix:{self.socket}"
+        host = f"[{self.host}]" if ":" in self.host else self.host  # IPv6: RFC 3986
+        return f"http://{host}:{self.port}"
 
 
 class PeerProtocol(HttpToolsProtocol):
@@ -117,12 +121,18 @@ def _listening(address: Address, mode: int) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def listening_on(path: Path, mode: int) -> Iterator[socket.socket]:
-    """Listen on a Unix socket, and remove it at the end."""
-    with _unix(path, mode) as listener:
+    """Listen on a Unix socket, and remove it at the end unless it is another's by then.
+
+    Raises ConflictError if somebody listens there, ForbiddenError or InvalidError for
+    a path that can't be had.
+    """
+    listener, own = _unix(path, mode)
+    with listener:
         try:
             yield listener
         finally:
-            path.unlink(missing_ok=True)
+            _remove_own(path, own)
+            os.close(own)
 
 
 def _tcp(address: Address) -> socket.socket:
@@ -141,21 +151,73 @@ def _tcp(address: Address) -> socket.socket:
     return listener
 
 
-def _unix(path: Path, mode: int) -> socket.socket:
-    _remove_dead(path)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _unix(path: Path, mode: int) -> tuple[socket.socket, int]:
+    """Return a listener, and a descriptor that tells its file from any other."""
     try:
-        listener.bind(str(path))
-        path.chmod(mode)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _alone_at(path):
+            _remove_dead(path)
+            return _bound(path, mode)
+    except PermissionError as error:
+        raise ForbiddenError(
+            f"You may not listen on {path} ({error.strerror}).",
+            "Choose a path in a folder of yours: --socket.",
+        ) from error
     except OSError as error:
-        listener.close()
         raise InvalidError(
             f"The socket {path} can't be made ({error}).",
             "Choose a short path in a folder of yours: --socket.",
         ) from error
-    listener.listen(BACKLOG)
-    return listener
+
+
+@contextlib.contextmanager
+def _alone_at(path: Path) -> Iterator[None]:
+    """Let one service at a time look at, make or remove what stands at a path.
+
+    Else the socket of one that is between bind and listen would be taken for dead.
+    """
+    lock = path.with_name(f"{path.name}.lock")
+    while True:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
+        with os.fdopen(os.open(lock, flags, 0o600), "wb") as held:  # nobody else's
+            fcntl.flock(held, fcntl.LOCK_EX)
+            if not _stands_at(lock, held.fileno()):  # who held it has removed it
+                continue
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+            return
+
+
+def _stands_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _bound(path: Path, mode: int) -> tuple[socket.socket, int]:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        path.chmod(mode)
+        listener.listen(BACKLOG)
+        # So long as it is open, no other file can get the number of this one.
+        return listener, os.open(path, os.O_PATH | os.O_NOFOLLOW)
+    except OSError:
+        listener.close()
+        raise
+
+
+def _remove_own(path: Path, own: int) -> None:
+    # What can't be removed is dead: whoever listens there next removes it.
+    with contextlib.suppress(OSError):
+        if not _stands_at(path, own):
+            return
+        with _alone_at(path):
+            if _stands_at(path, own):
+                path.unlink()
 
 
 def _remove_dead(path: Path) -> None:
@@ -166,6 +228,7 @@ def _remove_dead(path: Path) -> None:
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(PROBE_TIMEOUT)
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
@@ -173,6 +236,8 @@ def _remove_dead(path: Path) -> None:
             return
         except FileNotFoundError:
             return
+        except (BlockingIOError, TimeoutError):  # too many wait for it: it is there
+            pass
     raise ConflictError(f"A service listens on {path} already.", "Use it, or end it.")
 
 

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,9 +20,14 @@ import httpx
 import pytest
 
 from hpcplat.client import connect
-from hpcplat.errors import ConflictError, InvalidError, UnavailableError
+from hpcplat.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    UnavailableError,
+)
 from hpcplat.settings import Settings, read_settings
-from server.serving import listening_on
+from server.serving import Address, listening_on
 from tests.unix_users import acting_as
 
 pytestmark = pytest.mark.slow
@@ -164,3 +170,139 @@ def test_a_dead_socket_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
 def test_a_socket_path_that_is_too_long_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidError), listening_on(tmp_path / ("x" * 120), 0o600):
         pass
+
+
+def answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def test_the_socket_of_a_successor_stays(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with contextlib.ExitStack() as successor:
+        with listening_on(path, 0o600) as ending:
+            ending.close()  # as the server does, before it has ended
+            successor.enter_context(listening_on(path, 0o600))
+        assert answers(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_socket_that_is_not_listened_on_yet_is_not_taken_for_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s"
+    bound, other_tried = threading.Event(), threading.Event()
+    chmod = Path.chmod
+
+    def slow(self: Path, mode: int) -> None:  # between bind and listen
+        bound.set()
+        other_tried.wait(0.5)
+        chmod(self, mode)
+
+    monkeypatch.setattr(Path, "chmod", slow)
+    refused: list[ConflictError] = []
+
+    def other() -> None:
+        bound.wait()
+        try:
+            with listening_on(path, 0o600):
+                pass
+        except ConflictError as error:
+            refused.append(error)
+        other_tried.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with listening_on(path, 0o600):
+        thread.join()
+        assert len(refused) == 1
+        assert answers(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_many_that_start_over_a_dead_socket_one_listens(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    together, all_tried = threading.Barrier(8), threading.Barrier(8)
+    served: list[bool] = []
+
+    def start() -> None:
+        together.wait()
+        try:
+            with listening_on(path, 0o600):
+                all_tried.wait()
+                served.append(answers(path))
+        except ConflictError:
+            all_tried.wait()
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert served == [True]
+
+
+def test_a_service_that_is_too_busy_to_take_a_connection_is_no_dead_one(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s"
+    with contextlib.ExitStack() as stack:
+        busy = stack.enter_context(socket.socket(socket.AF_UNIX))
+        busy.bind(str(path))
+        busy.listen(0)
+        waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+        waiting.connect(str(path))
+        with pytest.raises(ConflictError), listening_on(path, 0o600):
+            pass
+    assert path.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user takes root")
+def test_what_is_not_ours_is_told_in_one_line() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "closed").mkdir(mode=0o700)
+        with listening_on(folder / "theirs", 0o600), acting_as("nobody"):
+            for path in ("theirs", "closed/s", "new/s"):
+                with (
+                    pytest.raises(ForbiddenError, match="--socket"),
+                    listening_on(folder / path, 0o600),
+                ):
+                    pass
+
+
+def test_a_folder_that_is_a_file_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(InvalidError, match="--socket"),
+        listening_on(tmp_path / "file" / "s", 0o600),
+    ):
+        pass
+
+
+def test_a_folder_that_is_gone_at_the_end_is_no_fault(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with listening_on(folder / "s", 0o600):
+        (folder / "s").unlink()
+        folder.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        (Address(host="::1", port=80), "http://[::1]:80"),
+        (Address(host="127.0.0.1", port=80), "http://127.0.0.1:80"),
+        (Address(Path("/run/s")), "unix:/run/s"),
+    ],
+)
+def test_an_address_is_written_as_a_client_takes_it(
+    address: Address, text: str
+) -> None:
+    assert str(address) == text
