@@ -6,10 +6,11 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic_core import ErrorDetails
 from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
@@ -23,6 +24,7 @@ from hpcplat.errors import (
     UnavailableError,
 )
 from hpcplat.jobs import SpecError
+from hpcplat.jobs.complaints import in_words
 from server.auth import UnauthenticatedError
 from server.auth_rates import TooManyError
 from server.people import workspaces
@@ -176,11 +178,12 @@ def _on_validation(_request: Request, error: Exception) -> Response:
     return response(problem_of(FieldsError(errors)))
 
 
-def _invalid(detail: Mapping[str, Any]) -> Invalid:
+def _invalid(detail: ErrorDetails) -> Invalid:
     place, *path = detail["loc"]
     field = ".".join(map(str, path)) or str(place)
+    what, remedy = in_words(detail)
     return Invalid(
-        field=field, detail=f"{detail['msg']}.", remedy=f"See the API's {place} fields."
+        field=field, detail=what, remedy=remedy or f"See the API's {place} fields."
     )
 
 

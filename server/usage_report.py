@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Final
 
 from hpcplat.errors import InvalidError, NotFoundError
 from server import quotas
@@ -21,6 +22,9 @@ from server.quotas import Book, Usage
 from server.service import Service
 from server.states import Role
 from server.usage_watching import Watching, accounting_of
+
+# It counts seconds since 1970, in which 0 stands for no time at all.
+SLURMS_TIME_BEGINS: Final = datetime(1970, 1, 2, tzinfo=UTC)
 
 
 def standings(service: Service, principal: Principal, name: str | None) -> StandingList:
@@ -48,6 +52,11 @@ def used(
     service: Service, principal: Principal, since: datetime, until: datetime
 ) -> UsageAnswer:
     """Return the usage of a period; raises InvalidError for one that is none."""
+    if since < SLURMS_TIME_BEGINS:
+        raise InvalidError(
+            f"{since.date()} is before Slurm's time begins.",
+            f"Give a since of {SLURMS_TIME_BEGINS:%Y-%m-%d} or later.",
+        )
     if since >= until:
         raise InvalidError(
             "The period ends before it begins.", "Give an earlier since."

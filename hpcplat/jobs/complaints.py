@@ -19,6 +19,7 @@ _TO_WHOLE_NUMBER = ("{value} is not a whole number.", "Write it in digits.")
 _TO_BOOL = ("{value} is neither true nor false.", "Write true or false.")
 _TO_GROUP = ("{value} is not a group of keys.", "Write it as key: value.")
 _TO_LIST = ("{value} is not a list.", "Write it as a list: [a, b].")
+_TO_DATE = ("{value} is not a date.", "Write 2026-01-31, or 2026-01-31T12:00:00Z.")
 _TO_CHOICE = ("{value} is not known.", "{near}It is one of {expected}.")
 
 # What pydantic adds to a path for itself: the branch of a union, the key of a dict.
@@ -26,6 +27,9 @@ _INNER: Final = re.compile(r"\(\w+\)$|\[key\]$|(function-\w+|literal|tuple)\[")
 
 # pydantic's type of error -> what is wrong, and the remedy.
 WORDS: Final = {
+    "missing": ("It is missing.", "Give it."),
+    "extra_forbidden": ("There is no such key.", ""),
+    "json_invalid": ("It is not JSON: {error}.", "Mend it."),
     "greater_than_equal": (
         "{value} is below the limit {ge}.",
         "The nearest that would do is {ge}.",
@@ -43,6 +47,8 @@ WORDS: Final = {
     "string_unicode": ("{value} is not valid UTF-8.", "Write it in UTF-8."),
     "bool_type": _TO_BOOL,
     "bool_parsing": _TO_BOOL,
+    **dict.fromkeys(("datetime_parsing", "datetime_from_date_parsing"), _TO_DATE),
+    **dict.fromkeys(("datetime_type", "datetime_object_invalid"), _TO_DATE),
     "literal_error": _TO_CHOICE,
     "enum": _TO_CHOICE,
     "string_pattern_mismatch": (
@@ -99,16 +105,15 @@ def _complaint(detail: ErrorDetails, model: type[BaseModel]) -> Complaint:
         return Complaint(field, context["what"], context["remedy"])
     if detail["type"] == "extra_forbidden":
         return Complaint(field, "There is no such key.", _nearest_key(path, model))
-    if detail["type"] == "missing":
-        return Complaint(field, "It is missing.", "Give it.")
-    what, remedy = _in_words(detail, context)
+    what, remedy = in_words(detail)
     return Complaint(field, what, remedy)
 
 
-def _in_words(detail: ErrorDetails, context: dict[str, Any]) -> tuple[str, str]:
+def in_words(detail: ErrorDetails) -> tuple[str, str]:
     """Return what is wrong, and the remedy, for one of pydantic's own complaints."""
     template = WORDS.get(detail["type"])
     value = shown(detail["input"])
+    context: dict[str, Any] = detail.get("ctx", {})
     if template is None:
         return f"{value}: {detail['msg']}.", ""
     what, remedy = template

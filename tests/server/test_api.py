@@ -213,6 +213,47 @@ def test_unknown_fields_beside_the_spec_are_refused(api: httpx.Client) -> None:
     assert answer.json()["errors"][0]["field"] == "secret"
 
 
+@pytest.mark.parametrize(
+    ("path", "query", "what", "remedy"),
+    [
+        (
+            "/usage",
+            {"since": "7d"},
+            "since: '7d' is not a date.",
+            "Write 2026-01-31, or 2026-01-31T12:00:00Z.",
+        ),
+        (
+            "/usage",
+            {"since": "2026-13-45"},
+            "since: '2026-13-45' is not a date.",
+            "Write 2026-01-31, or 2026-01-31T12:00:00Z.",
+        ),
+        ("/usage", {}, "since: It is missing.", "Give it."),
+        *(
+            (
+                "/usage",
+                {"since": since},
+                f"{since[:10]} is before Slurm's time begins.",
+                "Give a since of 1970-01-02 or later.",
+            )
+            for since in ("0001-01-01", "0001-01-01T00:00:00+14:00", "1970-01-01")
+        ),
+        (
+            "/jobs/1m8qtnc9x78n5jqa/logs",
+            {"rank": "9999999"},
+            "rank: '9999999' is above the limit 1000000.",
+            "The nearest that would do is 1000000.",
+        ),
+    ],
+)
+def test_a_query_that_cannot_be_is_told_with_its_remedy(
+    api: httpx.Client, path: str, query: dict[str, str], what: str, remedy: str
+) -> None:
+    answer = api.get(path, params=query)
+    assert answer.status_code == 422
+    assert (answer.json()["detail"], answer.json()["remedy"]) == (what, remedy)
+
+
 def test_secrets_go_to_the_run_folder_alone(
     api: httpx.Client, slurm: FakeSlurm, service: Service
 ) -> None:
