@@ -8,6 +8,7 @@ from datetime import datetime
 
 from sqlmodel import Session, col, select
 
+from hpcplat.slurm.reasons import in_words
 from server.judgement import Start, Verdict, combined
 from server.queries import events
 from server.queries.jobs import add_submissions, hold_jobs, locked
@@ -124,6 +125,8 @@ def _store_state(
     returned = not changed and new and whole.state is State.RUNNING
     if not changed and not returned and job.reason == whole.reason:
         return
+    if not changed and whole.state is State.PENDING and not in_words(whole.reason):
+        return  # Slurm has not looked at it anew: what it said last still holds
     if job.state in FINAL and changed:
         job.ended_at = job.exit_code = None
     reason = whole.reason or _words_for(job, whole, new)

@@ -428,6 +428,16 @@ def test_a_job_cancelled_while_it_is_sent_again_never_runs(world: World) -> None
     assert [one.state for one in world.submissions(job_id)] == [Sending.WITHDRAWN]
 
 
+def test_a_reason_that_slurm_forgets_for_a_moment_is_told_once(world: World) -> None:
+    job_id, slurm_id = world.submit()
+    for reason in ("Resources", "None", "Resources", "", "Resources"):
+        live = world.slurm.live[slurm_id]
+        world.slurm.live[slurm_id] = replace(live, reason=reason)
+        world.rounds(1)
+    assert world.reasons(job_id)[2:] == ["Resources"]
+    assert world.job(job_id).reason == "Resources"
+
+
 def test_a_job_cancelled_while_in_doubt_is_not_sent_again(world: World) -> None:
     world.slurm.faults.append(raising(SubmissionDoubtError("No reply.")))
     job_id, _ = world.submit()
