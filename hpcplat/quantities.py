@@ -1,4 +1,4 @@
-"""Amounts as Slurm spells them: durations (``1-02:03:04``) and memory (``64G``)."""
+"""Amounts as Slurm spells them (``1-02:03:04``, ``64G``), and as people read them."""
 
 from __future__ import annotations
 
@@ -126,3 +126,16 @@ def format_memory(mib: int) -> str:
         amount //= 1024
         units.pop(0)
     return f"{amount}{units[0]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``1 rank``, ``2 ranks``: a number and its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def spoken_size(count: int) -> str:
+    """Return bytes for people, in the unit that leaves something to read: ``0.2 MB``."""
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= size / 10:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"

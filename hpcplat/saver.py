@@ -30,6 +30,7 @@ from hpcplat.checkpoints.writing import Facts
 from hpcplat.jobs import JobSpec
 from hpcplat.journal import Conditions, Entry, Journal
 from hpcplat.pulse import Phase, Pulse
+from hpcplat.quantities import counted
 from hpcplat.signals import Asked, RankExit
 
 AUTOMATIC = 1000  # steps between saves where nothing was said
@@ -182,7 +183,9 @@ class Saver:
                 dist.destroy_process_group()
             sys.exit(RankExit.STOPPED_EARLY)
         self.run.event(
-            "training-finished", f"Finished {self.step} steps.", step=self.step
+            "training-finished",
+            f"Finished {counted(self.step, 'step')}.",
+            step=self.step,
         )
 
     def _record(self, loss: float) -> None:

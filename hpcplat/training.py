@@ -21,6 +21,7 @@ from hpcplat.jobs.policies import Checkpoint
 from hpcplat.model_shape import ModelShape, named_shapes
 from hpcplat.parallel import Allocation, LayoutError, ParallelLayout
 from hpcplat.parallel_rules import Batch, Plan, check
+from hpcplat.quantities import counted
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -164,7 +165,7 @@ class Settings(Record):
         if self.schedule.warmup_steps > self.steps:
             refuse(
                 f"warmup_steps {self.schedule.warmup_steps} is more than the "
-                f"{self.steps} steps.",
+                f"{counted(self.steps, 'step')}.",
                 f"Give at most {self.steps}.",
                 "schedule.warmup_steps",
             )

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from hpcplat.eventlog import EventKind
 from hpcplat.launchplan import LaunchPlan
+from hpcplat.quantities import counted
 from launchers.attempt import Attempt
 from launchers.loop import Loop
 from launchers.recovery.buddies import Held, going_on, with_copies
@@ -62,7 +63,7 @@ class Launching:
         self._roster.send_orders(orders)
         self._attempt.tell(
             EventKind.RANKS_STARTED,
-            f"{self.plan.world} ranks started on {', '.join(orders)}.",
+            f"{counted(self.plan.world, 'rank')} started on {', '.join(orders)}.",
             nodes=list(orders),
             generation=number,
         )

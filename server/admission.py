@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcplat.jobs import JobSpec
-from hpcplat.quantities import format_duration, format_memory
+from hpcplat.quantities import counted, format_duration, format_memory
 from hpcplat.sitepolicy import SitePolicy
 from hpcplat.slurm.scheduler import Node, Partition
 from server.problems import FieldsError
@@ -131,9 +131,9 @@ def _gpus(
         return None
     return _invalid(
         "nodes",
-        f"Only {fitting} nodes of partition {partition.name} have"
-        f" {asked.gpus_per_node} such GPUs.",
-        f"Ask for at most {fitting} nodes.",
+        f"Partition {partition.name} has only {counted(fitting, 'node')} with"
+        f" {counted(asked.gpus_per_node, 'such GPU')}.",
+        f"Ask for at most {counted(fitting, 'node')}.",
     )
 
 
@@ -165,7 +165,8 @@ def _cpus(
         return None
     return _invalid(
         "cpus_per_task",
-        f"{spec.resources.ranks_per_node} ranks of {spec.resources.cpus_per_task} CPUs"
+        f"{counted(spec.resources.ranks_per_node, 'rank')} of"
+        f" {counted(spec.resources.cpus_per_task, 'CPU')}"
         f" need {asked} CPUs on a node; partition {partition.name} has {most}.",
         f"Ask for at most {max(most // spec.resources.ranks_per_node, 1)}.",
     )

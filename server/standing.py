@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from hpcplat.jobs import JobSpec
-from hpcplat.quantities import format_duration
+from hpcplat.quantities import counted, format_duration
 from hpcplat.slurm.scheduler import Partition
 from server import quotas
 from server.problems import FieldsError
@@ -130,14 +130,15 @@ def _nearest(limit: Limit, spec: JobSpec) -> str:
     if limit.what == "time":
         return f"Ask for at most {format_duration(timedelta(seconds=most))}."
     if limit.what == "jobs":
-        return f"Ask for at most {most} tasks."
+        return f"Ask for at most {counted(most, 'task')}."
     if limit.what == "node":
-        return f"Ask for at most {most} nodes (spares included)."
+        return f"Ask for at most {counted(most, 'node')} (spares included)."
     if limit.what.startswith("gres/gpu") and not limit.what.endswith("minutes"):
         each = asked.gpus_per_node
         if each and most >= each:
-            return f"Ask for at most {most // each} nodes with {each} GPUs each."
-        return f"Ask for 1 node with {most} GPU{'' if most == 1 else 's'}."
+            nodes, gpus = counted(most // each, "node"), counted(each, "GPU")
+            return f"Ask for at most {nodes} with {gpus} each."
+        return f"Ask for 1 node with {counted(most, 'GPU')}."
     if limit.what.endswith("minutes") and limit.asked and asked.time is not None:
         seconds = int(asked.time.total_seconds() * most / limit.asked)
         return f"Ask for at most {format_duration(timedelta(seconds=seconds))}."

@@ -27,6 +27,7 @@ from hpcplat.cli.session import AsJson, print_json
 from hpcplat.cli.tables import Column, shown
 from hpcplat.errors import ConflictError, NotFoundError, UnavailableError
 from hpcplat.jobs import read_spec
+from hpcplat.quantities import counted, spoken_size
 from hpcplat.runfolder import RunFolder
 
 app = typer.Typer(no_args_is_help=True)
@@ -214,7 +215,7 @@ def _bad_row(one: Rejected) -> dict[str, Any]:
 def _layout(layout: Mapping[str, Any], world: int) -> str:
     short = {"tensor": "tp", "pipeline": "pp", "context": "cp", "expert": "ep"}
     parts = [f"{short[k]}{v}" for k, v in layout.items() if k in short and v > 1]
-    return " ".join([f"{world} ranks", *parts])
+    return " ".join([counted(world, "rank"), *parts])
 
 
 def _described(one: Checkpoint) -> str:
@@ -223,7 +224,7 @@ def _described(one: Checkpoint) -> str:
         "folder": one.folder.root,
         "step": manifest.step,
         "samples": manifest.samples,
-        "size": f"{manifest.nbytes / 1e6:.1f} MB in {len(manifest.files)} files",
+        "size": f"{spoken_size(manifest.nbytes)} in {counted(len(manifest.files), 'file')}",
         "layout": _layout(origin.layout, origin.world_size),
         "dataset": origin.dataset,
         "dataset digest": origin.dataset_digest,
@@ -238,7 +239,7 @@ def _described(one: Checkpoint) -> str:
 
 
 def _size(row: Mapping[str, Any]) -> str:
-    return "" if row["bytes"] is None else f"{row['bytes'] / 1e6:.1f} MB"
+    return "" if row["bytes"] is None else spoken_size(row["bytes"])
 
 
 def _metrics(row: Mapping[str, Any]) -> str:

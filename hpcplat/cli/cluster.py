@@ -17,6 +17,7 @@ from hpcplat.cli.tables import Column
 from hpcplat.cluster import ClusterStatus, roots
 from hpcplat.cluster.spec import default_folder, plain_path
 from hpcplat.errors import InvalidError
+from hpcplat.quantities import counted
 
 app = typer.Typer(help="A real Slurm on this machine.", no_args_is_help=True)
 
@@ -79,7 +80,7 @@ def up(  # noqa: PLR0913 - the signature is the command line
     with console.status(f"Starting the cluster {name!r} …"):
         cluster.up(spec)
     count = len(spec.nodes)
-    print(f"The cluster {name!r} is up: {count} nodes in {spec.folder}.")
+    print(f"The cluster {name!r} is up: {counted(count, 'node')} in {spec.folder}.")
     print(f'For your shell: eval "$(hpcplat cluster env{_same(name, folder)})"')
 
 

@@ -17,6 +17,7 @@ from hpcplat.demo.screen import Screen
 from hpcplat.demo.stage import Stage
 from hpcplat.demo.training import story
 from hpcplat.errors import ConflictError
+from hpcplat.quantities import counted
 
 app = typer.Typer()
 
@@ -72,7 +73,7 @@ def _play(spec: ClusterSpec, stage: Stage, *, only_hello: bool, verify: bool) ->
         running = _bring_up(spec, stage)
     major, minor = running.layout.version
     count, gpus = len(spec.nodes), spec.nodes[0].gpus
-    said = f"Slurm {major}.{minor:02} is up: {count} nodes of {gpus} GPUs"
+    said = f"Slurm {major}.{minor:02} is up: {counted(count, 'node')} of {gpus} GPUs"
     screen.say_all([f"{said}, the last one a spare."])
     stage.open(running.environment() | {"COLUMNS": str(screen.width)})
     play = Play(running, stage, screen)

@@ -24,6 +24,7 @@ from hpcplat.cli.tables import wants_colour
 from hpcplat.client import Client
 from hpcplat.dropin import shim
 from hpcplat.errors import ExitCode, HpcplatError
+from hpcplat.quantities import counted
 from hpcplat.settings import Settings, own_environment, read_settings
 from hpcplat.slurm.commandline import CommandLine
 
@@ -144,10 +145,10 @@ def _gpus(_settings: Settings, slurm: CommandLine) -> Iterator[Finding]:
             totals[kind or "gpu"] = totals.get(kind or "gpu", 0) + count
     if totals:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(totals.items()))
-        yield Finding("GPUs", "good", f"{kinds} on {len(nodes)} nodes")
+        yield Finding("GPUs", "good", f"{kinds} on {counted(len(nodes), 'node')}")
     else:
         yield Finding(
-            "GPUs", "look", f"none on {len(nodes)} nodes",
+            "GPUs", "look", f"none on {counted(len(nodes), 'node')}",
             "If there are some: Gres= on the nodes and a gres.conf.",
         )  # fmt: skip
     away = [node for node in nodes if node.reason]

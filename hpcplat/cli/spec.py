@@ -10,6 +10,7 @@ import typer
 
 from hpcplat.jobs import JobKind, JobSpec, read_spec
 from hpcplat.jobs.templates import TEMPLATES
+from hpcplat.quantities import counted
 from hpcplat.training import training_of
 
 app = typer.Typer(help="Job specs: schema, templates, checks.", no_args_is_help=True)
@@ -43,7 +44,9 @@ def check(
     if spec.preset is not None:
         training_of(spec)
     asked = spec.resources
+    nodes = counted(asked.nodes, "node")
+    if asked.spare_nodes:
+        nodes += f" and {counted(asked.spare_nodes, 'spare')}"
     print(
-        f"{file} is right: {asked.world} ranks of {spec.name!r} on"
-        f" {asked.nodes} + {asked.spare_nodes} nodes."
+        f"{file} is right: {counted(asked.world, 'rank')} of {spec.name!r} on {nodes}."
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpcplat.datasets.manifest import Manifest
+from hpcplat.quantities import counted
 
 
 def differences(old: Manifest, new: Manifest) -> Iterator[str]:
@@ -35,7 +36,7 @@ def _short(value: object) -> str:
 def _counts(manifest: Manifest) -> dict[str, str]:
     found = {}
     for name, split in manifest.content.splits.items():
-        found[name] = f"{split.samples} samples"
+        found[name] = counted(split.samples, "sample")
         for array, schema in split.arrays.items():
             found[f"{name}/{array}"] = f"{schema.dtype} {list(schema.shape)}"
     return found

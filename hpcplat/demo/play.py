@@ -24,6 +24,7 @@ from hpcplat.demo.stage import Stage
 from hpcplat.demo.training import RANKS_PER_NODE, Story, spec_text, undisturbed
 from hpcplat.demo.watch import Watch
 from hpcplat.errors import UnavailableError
+from hpcplat.quantities import spoken_size
 from hpcplat.slurm.commandline import CommandLine
 
 LOOK: Final = 0.1  # seconds between two looks into the run folder
@@ -84,7 +85,7 @@ class Play:
         files, size = write_corpus(text)
         words = ["--name", "stdlib", "--split", "validation=0.02"]
         said = self._stage.hpcplat("data", "ingest", "--text", text, *words).stdout
-        library = f"The Python standard library: {files} files, {size / 1e6:.1f} MB."
+        library = f"The Python standard library: {files} files, {spoken_size(size)}."
         self._screen.say_all([library, f"Version {said.split()[-1]}."])
 
     def training(self, story: Story) -> Run:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import plotext
 
+from hpcplat.quantities import counted
 from hpcplat.tracking.panels import Line, Mark, Panel
 
 PANEL_ROWS = 14
@@ -86,9 +87,9 @@ def _summary(name: str, line: Line) -> Iterator[str]:
         yield f"least {min(line.ys):.6g}, most {max(line.ys):.6g}"
     if line.not_finite:
         first = line.not_finite[0]
-        yield f"NaN or infinite {len(line.not_finite)} times, first at {first:.6g}"
+        yield f"NaN or infinite {counted(len(line.not_finite), 'time')}, first at {first:.6g}"
     if line.superseded:
-        yield f"{len(line.superseded)} points run again"
+        yield f"{counted(len(line.superseded), 'point')} run again"
 
 
 def _mark_words(marks: Sequence[Mark]) -> Iterator[str]:

@@ -11,6 +11,7 @@ import typer
 from hpcplat.datasets.damage import DamagedError
 from hpcplat.datasets.names import SHORT
 from hpcplat.datasets.store import Store, locate
+from hpcplat.quantities import counted
 from storage import managing, verifying
 from storage.cli.options import Root, Version
 from storage.cli.progress import shown
@@ -35,7 +36,7 @@ def verify(
             "Restore them from a copy, or ingest again.",
         )
     count = sum(1 for path in Path(folder).rglob("*") if path.is_file())
-    print(f"{version}: {count} files, every byte as written")
+    print(f"{version}: {counted(count, 'file')}, every byte as written")
 
 
 def tag(

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from hpcplat.errors import InvalidError
 from hpcplat.quantities import (
     LONGEST,
+    counted,
     format_duration,
     format_memory,
     parse_duration,
     parse_limit,
     parse_memory,
+    spoken_size,
 )
 
 durations = st.integers(0, LONGEST // timedelta(seconds=1)).map(
@@ -151,3 +153,12 @@ def test_how_memory_is_written() -> None:
     assert format_memory(1024**4) == "1024P"
     with pytest.raises(InvalidError):
         format_memory(-1)
+
+
+def test_amounts_as_people_read_them() -> None:
+    assert [counted(n, "rank") for n in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
+    sizes = (0, 99, 1234, 99_999, 205_062, 11_000_000, 2 * 10**11, 10**13)
+    assert [spoken_size(size) for size in sizes] == [
+        *("0 B", "99 B", "1.2 kB", "100.0 kB", "0.2 MB", "11.0 MB", "0.2 TB"),
+        "10.0 TB",
+    ]

@@ -56,7 +56,7 @@ def test_gpus_are_counted_by_type_on_the_nodes_that_have_them() -> None:
         "at most 4" in refusal(spec(gpus_per_node=8, gpu_type="h100"))["gpus_per_node"]
     )
     two = spec(nodes=2, gpus_per_node=8, gpu_type="a100")
-    assert "at most 1 nodes" in refusal(two)["nodes"]
+    assert "at most 1 node." in refusal(two)["nodes"]
     unknown = refusal(spec(gpus_per_node=1, gpu_type="a10"))["gpu_type"]
     assert unknown == "The nearest is a100. It has: a100, h100."
 

@@ -57,7 +57,7 @@ def spec(**resources: Any) -> dict[str, Any]:  # noqa: ANN401
             {"nodes": 2},
             "resources.gpus_per_node",
             "8 GPUs asked; account lab may have 6 GPUs (GrpTRES): it can never run.",
-            "Ask for at most 1 nodes with 4 GPUs each.",
+            "Ask for at most 1 node with 4 GPUs each.",
         ),
         (
             {"time": "3h"},

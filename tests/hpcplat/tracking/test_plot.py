@@ -31,7 +31,7 @@ def test_in_the_terminal(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "\x1b" not in printed  # no terminal, no colours
     assert re.search(r"loss, last 0\.18\d+ at 99", printed)
-    assert "NaN or infinite 1 times, first at 20" in printed
+    assert "NaN or infinite 1 time, first at 20" in printed
     assert "10 points run again" in printed
     assert "restart at 50: attempt 2" in printed
 
