@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from hpcplat.errors import ForbiddenError, InvalidError
+from hpcplat.errors import InvalidError, UnavailableError
 from hpcplat.jobs import spec_of
 from hpcplat.runfiles import RunFile, run_files
 from hpcplat.runfolder import RunFolder
@@ -107,7 +107,7 @@ def test_a_folder_that_somebody_else_laid_out_is_not_filled(
     [
         (400, "Invalid SIGNAL specification", InvalidError),
         (500, "Unexpected message received", SubmissionDoubtError),
-        (401, "Authentication failure", ForbiddenError),
+        (401, "Authentication failure", UnavailableError),
     ],
 )
 def test_what_slurmrestd_did_not_understand_it_did_not_take(

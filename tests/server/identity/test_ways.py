@@ -170,7 +170,7 @@ def test_a_token_of_another_key_is_not_taken(
     jobs = cluster.run("squeue", "-h", "--user=alice", "--name=who").stdout
     assert jobs == ""
     key.chmod(0o644)
-    with pytest.raises(InvalidError, match="Others can read the key"):
+    with pytest.raises(UnavailableError, match="Others can read the key"):
         rest.api_version("alice")
 
 
