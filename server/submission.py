@@ -8,15 +8,17 @@ know its key. docs/explanation/exactly-once.md has the argument.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 from sqlmodel import Session
 
 from hpcplat.errors import HpcplatError, UnavailableError
@@ -36,6 +38,14 @@ DATABASE_PAUSE: Final = 1.0  # seconds
 BATCH: Final = 4  # submissions that are claimed, and noted, together
 NOTE_WITHIN: Final = 0.3  # seconds; who waits for an answer need not wait for a batch
 LOOK_AGAIN: Final = 1.0  # seconds; rows that another service queued, or retries
+
+# The database can't be reached just now; all else is a bug, or a row that is bad.
+_OUTAGES: Final = (
+    UnavailableError,
+    OperationalError,
+    InterfaceError,
+    NoConnectionError,
+)
 
 Prepare = Callable[[Work], Script]
 
@@ -138,7 +148,10 @@ class Waiters:
         self._waiting: dict[str, list[Callable[[], object]]] = {}
 
     def add(self, job_id: str, wake: Callable[[], object]) -> None:
-        """Have ``wake`` called, from whatever thread, when there is news of the job."""
+        """Have ``wake`` called, from whatever thread, when there is news of the job.
+
+        It may raise RuntimeError: the event loop of who waits is closed.
+        """
         with self._lock:
             self._waiting.setdefault(job_id, []).append(wake)
 
@@ -155,7 +168,17 @@ class Waiters:
         with self._lock:
             found = [w for job_id in job_ids for w in self._waiting.get(job_id, ())]
         for wake in found:
-            wake()
+            with contextlib.suppress(RuntimeError):  # nobody is left there to be told
+                wake()
+
+
+@dataclass
+class InHand:
+    """What one worker has claimed, what it has to note, and whether more may wait."""
+
+    works: list[Work] = field(default_factory=list)
+    done: list[tuple[Work, Outcome]] = field(default_factory=list)
+    is_due: bool = True
 
 
 class Submitter:
@@ -215,12 +238,24 @@ class Submitter:
             twins, chosen = self._note_all(session, done, now)
             if most:
                 works = submissions.claim(session, cluster, now, most)
+        try:
+            self._follow_up(done, twins, chosen)
+        except Exception:  # what was claimed by now must be sent even so
+            logger.exception("what follows an outcome failed")
+        return works
+
+    def _follow_up(
+        self,
+        done: Sequence[tuple[Work, Outcome]],
+        twins: Sequence[int],
+        chosen: Sequence[tuple[Work, int]],
+    ) -> None:
+        """Do what is to be done once outcomes are written down."""
         self.waiters.tell(work.job_id for work, _ in done)
         for twin in twins:
             self._remove_twin(twin)
         for work, slurm_job_id in chosen:
             self._choose(work, slurm_job_id)
-        return works
 
     def _note_all(
         self, session: Session, done: Sequence[tuple[Work, Outcome]], now: datetime
@@ -269,50 +304,76 @@ class Submitter:
             return self.site.scheduler.submit(script).job_id
 
     def _work(self) -> None:
-        """Send, note, claim: what waits long is noted meanwhile."""
-        works: list[Work] = []
-        done: list[tuple[Work, Outcome]] = []
-        is_due = True  # something may be queued
-        while True:
-            if done or is_due:
-                most = BATCH if is_due and not works and self.hands.are_open else 0
-                new = self._stepped(done, most)
-                if new is None:
-                    continue
-                is_due = is_due and (bool(works) or len(new) == most)
-                works, done = [*works, *new], []
-            if not works:
-                works, is_due = self._rested()
-            if not works and not is_due:
-                return
-            done = self._sent(works)
+        hand = InHand()
+        is_wanted = True
+        while is_wanted:
+            try:
+                is_wanted = self._turn(hand)
+            except Exception:  # the worker must live: others' jobs wait for it
+                logger.exception("a turn of a worker failed; going on")
+                time.sleep(DATABASE_PAUSE)
+                is_wanted = not self.hands.are_done
 
-    def _stepped(
-        self, done: Sequence[tuple[Work, Outcome]], most: int
-    ) -> list[Work] | None:
-        """Note and claim; None, after a while, if that has to be tried again."""
+    def _turn(self, hand: InHand) -> bool:
+        """Note, claim, send: what waits long is noted meanwhile. False at the end."""
+        if (hand.done or hand.is_due) and not self._stepped(hand):
+            time.sleep(DATABASE_PAUSE)
+            return not self.hands.are_done
+        if not hand.works:
+            hand.works, hand.is_due = self._rested()
+        if not hand.works and not hand.is_due:
+            return False
+        self._send_some(hand)
+        return True
+
+    def _stepped(self, hand: InHand) -> bool:
+        """Note and claim; False if that has to be tried again after a while."""
+        wanted = BATCH if hand.is_due and not hand.works else 0
         try:
-            new = self.step(done, most)
-        except SQLAlchemyError:  # the outcomes stay in hand
-            logger.exception("the database does not take the outcome; trying again")
+            with self.hands.exchanging(len(hand.done), wanted) as promise:
+                if hand.done or promise.room:
+                    promise.works = self.step(hand.done, promise.room)
         except UnavailableError as error:
             self._say_once(f"nothing can be submitted; trying again: {error}")
-        else:
-            self._said = ""
-            self.hands.hold(len(new) - len(done))
-            return new
-        time.sleep(DATABASE_PAUSE)
-        return None
+            return False
+        except _OUTAGES:  # the outcomes stay in hand
+            logger.exception("the database does not take the outcome; trying again")
+            return False
+        except Exception:  # one bad row must not keep the others from being noted
+            logger.exception("noting and claiming failed; noting one by one")
+            self._note_singly(hand)
+            return False
+        self._said = ""
+        is_all = bool(hand.works) or len(promise.works) == promise.room
+        hand.is_due = hand.is_due and is_all
+        hand.works, hand.done = [*hand.works, *promise.works], []
+        return True
 
-    def _sent(self, works: list[Work]) -> list[tuple[Work, Outcome]]:
+    def _note_singly(self, hand: InHand) -> None:
+        """Note one outcome at a time, and give up one that can't be noted.
+
+        Its row stays claimed: it is settled by its key, as after a crash.
+        """
+        while hand.done:
+            work, _ = hand.done[0]
+            with self.hands.exchanging(1, 0):
+                try:
+                    self.step(hand.done[:1], most=0)
+                except _OUTAGES:
+                    raise
+                except Exception:  # a bug that one row meets is not for all the others
+                    logger.exception("the outcome of %s can't be noted", work.key)
+            del hand.done[0]
+
+    def _send_some(self, hand: InHand) -> None:
         """Send what is in hand, for so long as an outcome may wait to be noted."""
-        done = []
         began = time.monotonic()
-        while works and time.monotonic() - began < NOTE_WITHIN:
-            work = works.pop(0)
-            done.append((work, self.send(work)))
-            works += [] if works else self.hands.take()
-        return done
+        while hand.works and time.monotonic() - began < NOTE_WITHIN:
+            work = hand.works.pop(0)
+            # Until it is known: whatever happens here, nobody sends it again.
+            hand.done.append((work, Doubtful("The service failed as it sent the job.")))
+            hand.done[-1] = (work, self.send(work))
+            hand.works += [] if hand.works else self.hands.take()
 
     def _say_once(self, words: str) -> None:
         """Log why no work is done, unless it was the last thing that was logged."""
@@ -326,9 +387,9 @@ class Submitter:
             handed, is_queued = self.hands.rest(LOOK_AGAIN)
             if handed:
                 return handed, is_queued
-            if not self.hands.are_open:
+            if self.hands.are_done:
                 return [], False
-            if is_queued or self._is_due():
+            if self.hands.are_open and (is_queued or self._is_due()):
                 return [], True
 
     def _is_due(self) -> bool:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
+from sqlmodel import Session
 
 from hpcplat.errors import InvalidError, UnavailableError
 from hpcplat.slurm.scheduler import Submission as Script
 from hpcplat.slurm.scheduler import SubmissionDoubtError, SubmittedJob
+from server import submission
 from server.database import Database
 from server.ids import new_job_id
 from server.metrics import Metrics
@@ -22,13 +27,16 @@ from server.queries.submissions import Work
 from server.site import Site
 from server.states import Sending, State
 from server.submission import (
+    BATCH,
     DATABASE_PAUSE,
     Doubtful,
+    Outcome,
     Pace,
     Refused,
     Submitter,
     Taken,
     Unsent,
+    Waiters,
 )
 from server.tables import Job, Submission
 from tests.server.fakes import FakeSlurm, raising
@@ -292,6 +300,139 @@ def test_threads_send_all_and_end_when_told(
     submitter.stop()
     assert {job_of(database, job_id).state for job_id in ids} == {State.PENDING}
     assert len(slurm.submitted) == 30
+
+
+def test_an_outcome_that_can_not_be_noted_ends_no_worker(
+    database: Database,
+    submitter: Submitter,
+    slurm: FakeSlurm,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ids = queue(database, 3)
+    step = submitter.step
+
+    def fail(done: Sequence[tuple[Work, Outcome]] = (), most: int = 1) -> list[Work]:
+        if any(work.job_id == ids[1] for work, _ in done):
+            raise ValueError("a bug that this row meets")
+        return step(done, most)
+
+    monkeypatch.setattr(submitter, "step", fail)
+    monkeypatch.setattr(submission, "DATABASE_PAUSE", 0.01)
+    submitter.start(workers=1)
+    await_that(lambda: job_of(database, ids[2]).state == State.PENDING)
+    [last] = queue(database)
+    submitter.wake()
+    await_that(lambda: job_of(database, last).state == State.PENDING)
+    submitter.stop()
+    assert submitter.hands.are_done
+    assert submission_of(database, ids[1]).state == Sending.CLAIMED  # to be settled
+    assert len(slurm.submitted) == 4
+
+
+def test_an_outage_of_the_database_loses_no_outcome(
+    database: Database, submitter: Submitter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [job_id] = queue(database)
+    step = submitter.step
+    faults = [OperationalError("x", {}, OSError("gone")) for _ in range(3)]
+
+    def fail(done: Sequence[tuple[Work, Outcome]] = (), most: int = 1) -> list[Work]:
+        if done and faults:
+            raise faults.pop()
+        return step(done, most)
+
+    monkeypatch.setattr(submitter, "step", fail)
+    monkeypatch.setattr(submission, "DATABASE_PAUSE", 0.01)
+    submitter.start(workers=1)
+    await_that(lambda: job_of(database, job_id).state == State.PENDING)
+    submitter.stop()
+    assert faults == []
+
+
+def test_a_worker_outlives_a_bug(
+    database: Database, submitter: Submitter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest = submitter.hands.rest
+    faults = [RuntimeError("a bug")]
+
+    def fail(seconds: float) -> tuple[list[Work], bool]:
+        if faults:
+            raise faults.pop()
+        return rest(seconds)
+
+    monkeypatch.setattr(submitter.hands, "rest", fail)
+    monkeypatch.setattr(submission, "DATABASE_PAUSE", 0.01)
+    submitter.start(workers=1)
+    await_that(lambda: not faults)
+    [job_id] = queue(database)
+    submitter.wake()
+    await_that(lambda: job_of(database, job_id).state == State.PENDING)
+    submitter.stop()
+
+
+def test_what_follows_an_outcome_costs_no_claim(
+    database: Database, submitter: Submitter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue(database, 2)
+    [first] = submitter.step()
+
+    def fail(_job_ids: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(submitter.waiters, "tell", fail)
+    [second] = submitter.step([(first, Taken(5))])
+    assert second.job_id != first.job_id
+    assert job_of(database, first.job_id).slurm_job_id == 5
+
+
+def test_who_waits_in_a_closed_loop_keeps_nobody_from_being_told() -> None:
+    waiters, told = Waiters(), threading.Event()
+    loop = asyncio.new_event_loop()
+    loop.close()
+    waiters.add("j", lambda: loop.call_soon_threadsafe(told.clear))
+    waiters.add("j", told.set)
+    waiters.tell(["j"])
+    assert told.is_set()
+
+
+def test_workers_send_what_a_request_claims_while_the_service_ends(
+    database: Database, submitter: Submitter
+) -> None:
+    submitter.start(workers=1)
+    time.sleep(0.1)  # it has found nothing, and rests
+    with submitter.hands.promising(1) as promise:
+        ending = threading.Thread(target=submitter.stop)
+        ending.start()
+        while submitter.hands.are_open:
+            time.sleep(0.001)
+        time.sleep(0.1)
+        [job_id] = queue(database)
+        with database.write() as session:
+            promise.works = submissions.claim(session, "fake", datetime.now(UTC))
+    ending.join()
+    assert job_of(database, job_id).state == State.PENDING
+
+
+def test_workers_claim_no_more_than_there_is_room_for(
+    database: Database, submitter: Submitter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims: list[int] = []
+    claim = submissions.claim
+
+    def counted(session: Session, cluster: str, now: datetime, most: int) -> list[Work]:
+        claims.append(most)
+        return claim(session, cluster, now, most)
+
+    submitter.hands.open(most=BATCH)
+    with submitter.hands.promising(BATCH - 1):
+        ids = queue(database, 3)
+        monkeypatch.setattr(submissions, "claim", counted)
+        submitter.start(workers=1)
+        await_that(
+            lambda: all(job_of(database, one).state == State.PENDING for one in ids)
+        )
+        assert set(claims) == {1}
+    submitter.stop()
 
 
 @pytest.mark.slow
