@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, Final, NoReturn
 
 
 def read_object(content: bytes | str) -> dict[str, Any] | None:
@@ -12,10 +13,22 @@ def read_object(content: bytes | str) -> dict[str, Any] | None:
     Not even what is nested without end, or a number that is none, raises anything.
     """
     try:
-        found = json.loads(content, parse_constant=_refuse)
+        text = content.decode() if isinstance(content, bytes) else content
+        found = _DECODER.decode(text)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def object_in(path: Path) -> dict[str, Any] | None:
+    """Return the object that a JSON file holds; None where it, or an object, is not.
+
+    Raises OSError where it can't be read.
+    """
+    try:
+        return read_object(path.read_bytes())
+    except FileNotFoundError:
+        return None
 
 
 def printable(text: str, instead: str = " ") -> str:
@@ -25,3 +38,6 @@ def printable(text: str, instead: str = " ") -> str:
 
 def _refuse(word: str) -> NoReturn:
     raise ValueError(f"{word} is no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse)

@@ -8,7 +8,6 @@ on their own node: hpcplat.tracking.mlflow_server.)
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import threading
@@ -22,6 +21,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 
 from hpcplat.errors import ForbiddenError, InvalidError, NotFoundError
+from hpcplat.foreign import read_object
 from hpcplat.tracking.mlflow_api import answer
 from hpcplat.tracking.mlflow_job import FOLDER as JOB_FOLDER
 from hpcplat.tracking.mlflow_store import ARTIFACTS, RUNS, MlflowStore
@@ -123,10 +123,10 @@ async def call(
     words: dict[str, Any] = dict(request.query_params)
     body = await limited_body(request, LARGEST_CALL)
     if body:
-        try:
-            words.update(json.loads(body))
-        except ValueError as error:
-            raise InvalidError("The body is no JSON object.") from error
+        given = read_object(body)
+        if given is None:
+            raise InvalidError("The body is no JSON object.")
+        words.update(given)
     store = await run_in_threadpool(stores.store, workspace, asking.name)
     found = await run_in_threadpool(answer, store, request.method, path, words)
     return JSONResponse(found.body, found.status)

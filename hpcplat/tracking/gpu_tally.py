@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from hpcplat.files import write_whole
+from hpcplat.foreign import read_object
 
 _LOAD: Final = re.compile(r"system/gpu\d+_percent")  # machine.Machine's name
 
@@ -34,10 +35,9 @@ class GpuTally:
 
 def tally_of(content: bytes) -> GpuTally:
     """Return what was written; nothing at all for what is no tally."""
-    try:
-        found = json.loads(content)
-        samples, idle = int(found["samples"]), int(found["idle"])
-    except (ValueError, TypeError, KeyError):
+    found = read_object(content) or {}
+    samples, idle = found.get("samples"), found.get("idle")
+    if type(samples) is not int or type(idle) is not int:
         return GpuTally()
     return GpuTally(samples, idle) if 0 <= idle <= samples else GpuTally()
 

@@ -7,7 +7,6 @@ Nothing is stored twice: the record is put together from what lies in the run fo
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from hpcplat import eventlog
 from hpcplat.checkpoints.folder import Checkpoint, listing
 from hpcplat.errors import NotFoundError
 from hpcplat.eventlog import EventKind, RunEvent
+from hpcplat.foreign import object_in
 from hpcplat.runfolder import RunFolder
 from hpcplat.tracking.provenance import FILE
 
@@ -29,7 +29,7 @@ def lineage(folder: Path) -> dict[str, Any]:
     that left a record; ``attempts`` has them all. NotFoundError if it is no run folder.
     """
     run = RunFolder(folder)
-    spec = _json(run.spec)
+    spec = object_in(run.spec)
     if spec is None and not run.metrics.is_dir():
         raise NotFoundError(
             f"{folder} is no run folder.", "`hpcplat show JOB` prints a job's folder."
@@ -39,7 +39,7 @@ def lineage(folder: Path) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "folder": str(folder),
-        "key": (_json(run.plan) or {}).get("key", ""),
+        "key": (object_in(run.plan) or {}).get("key", ""),
         "spec": spec or {},
         "layout": (spec or {}).get("parallelism", {}),
         "code": newest.get("code", {}),
@@ -51,19 +51,11 @@ def lineage(folder: Path) -> dict[str, Any]:
     }
 
 
-def _json(path: Path) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-    return found
-
-
 def _attempts(run: RunFolder) -> Iterator[dict[str, Any]]:
     ends = {event.attempt: event for event in _events(run, EventKind.ATTEMPT_ENDED)}
     starts = {event.attempt: event for event in _events(run, EventKind.RANKS_STARTED)}
     for number in sorted({*run.attempts(), *starts, *ends}):
-        found = _json(run.attempt(number).root / FILE) or {"attempt": number}
+        found = object_in(run.attempt(number).root / FILE) or {"attempt": number}
         start, end = starts.get(number), ends.get(number)
         if start is not None:
             found["started"] = start.time
@@ -86,7 +78,7 @@ def _events(run: RunFolder, kind: EventKind) -> Iterator[RunEvent]:
 def _checkpoints(run: RunFolder, spec: Mapping[str, Any]) -> list[Checkpoint]:
     named = (spec.get("checkpoint") or {}).get("folder")
     good, _ = listing(Path(named) if named else run.checkpoints)
-    key = (_json(run.plan) or {}).get("key")
+    key = (object_in(run.plan) or {}).get("key")
     return [one for one in good if not named or one.manifest.origin.job in (key, None)]
 
 

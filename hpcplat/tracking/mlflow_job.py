@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from hpcplat.foreign import object_in
 from hpcplat.tracking.layout import MAIN, metrics_files
 from hpcplat.tracking.mlflow_store import RUNS, MlflowStore
 from hpcplat.tracking.writer import MetricsWriter
@@ -34,9 +34,8 @@ def store_of_job(run: Path, attempt: int, node: str) -> MlflowStore:
 def mlflow_runs(run: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield names, parameters and tags of the MLflow runs of a job."""
     for path in sorted((run / FOLDER).glob(f"*/{RUNS}/*.json")):
-        try:
-            kept = json.loads(path.read_bytes())
-        except ValueError:
+        kept = object_in(path)
+        if kept is None:
             continue
         shown = {"params": kept["params"], "tags": kept["tags"]}
         yield kept["info"]["run_name"], shown

@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from hpcplat.foreign import read_object
 from hpcplat.tracking.mlflow_api import Answer, answer
 from hpcplat.tracking.mlflow_store import MlflowStore
 
@@ -107,11 +108,8 @@ def _words(query: str, body: bytes) -> dict[str, Any] | None:
     words: dict[str, Any] = {k: v[0] for k, v in parse_qs(query).items()}
     if not body:
         return words
-    try:
-        given = json.loads(body)
-    except ValueError:
-        return None
-    return {**words, **given} if isinstance(given, dict) else None
+    given = read_object(body)
+    return None if given is None else {**words, **given}
 
 
 def _refused(status: int, what: str) -> Answer:

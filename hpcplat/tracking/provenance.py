@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from hpcplat.errors import HpcplatError
 from hpcplat.files import write_whole
+from hpcplat.foreign import object_in
 from hpcplat.runfolder import RunFolder
 from hpcplat.settings import DATASETS
 from hpcplat.tracking.code_state import code_state
@@ -52,11 +53,7 @@ def _write(folder: Path, found: Mapping[str, Any]) -> None:
 
 def _json(path: Path) -> dict[str, Any]:
     """Return a JSON file's content; empty if there is none, as outside of a job."""
-    try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return found
+    return object_in(path) or {}
 
 
 def _root(spec: Mapping[str, Any], plan: Mapping[str, Any]) -> Path | None:

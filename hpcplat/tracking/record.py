@@ -114,7 +114,10 @@ def decode(line: bytes) -> Record | None:
         if line[8:9] != b" " or int(line[:8], 16) != zlib.crc32(body):
             return None
         return _record(json.loads(body))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (
+        *(ValueError, TypeError, KeyError, AttributeError),
+        *(OverflowError, RecursionError),
+    ):
         return None
 
 
