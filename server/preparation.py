@@ -105,13 +105,16 @@ def prepare(
     return Submission(script=script, folder=str(folder.root), user=user)
 
 
-def choose(folder: str, key: str, slurm_job_id: int, user: str | None) -> None:
+def choose(
+    work: Work, slurm_job_id: int, user: str | None = None, fill: Fill = fill_folder
+) -> None:
     """Write down which Slurm job is the one of a key that was sent more than once.
 
     The batch script of any other ends as it begins: a late sbatch does no work twice.
+    Where the site writes into no folder (slurmrestd) the twin is only cancelled.
     """
-    run = RunFolder(Path(folder))
-    fill_folder(run, [RunFile(run.chosen(key), f"{slurm_job_id}\n")], user)
+    run = RunFolder(Path(work.folder))
+    fill(run, [RunFile(run.chosen(work.key), f"{slurm_job_id}\n")], user)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from server.preparation import (
     Fill,
     Other,
     after_part,
+    choose,
     dependency_option,
     fill_folder,
     part_before,
@@ -101,7 +102,7 @@ class Service:
             self._prepare,
             self.times.pace,
             self.metrics,
-            self.submits_as,
+            self._choose,
         )
         self.reconciler = Reconciler(
             database,
@@ -226,6 +227,9 @@ class Service:
         return prepare(
             work, spec, policy, dependency, self.submits_as(work.user), self.fill
         )
+
+    def _choose(self, work: Work, slurm_job_id: int) -> None:
+        choose(work, slurm_job_id, self.submits_as(work.user), self.fill)
 
     def _without_dead_nodes(self, spec: JobSpec, cluster: str) -> JobSpec:
         """Leave out nodes that died lately; never so many that the job can't run."""

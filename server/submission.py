@@ -22,6 +22,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionError
 from sqlmodel import Session
 
 from hpcplat.errors import HpcplatError, UnavailableError
+from hpcplat.foreign import printable
 from hpcplat.slurm.scheduler import Submission as Script
 from hpcplat.slurm.scheduler import SubmissionDoubtError
 from server.database import Database
@@ -48,6 +49,7 @@ _OUTAGES: Final = (
 )
 
 Prepare = Callable[[Work], Script]
+Choose = Callable[[Work, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +193,9 @@ class Submitter:
         prepare: Prepare,
         pace: Pace,
         metrics: Metrics,
-        submits_as: Callable[[str], str | None] = lambda _user: None,
+        choose: Choose = choose,
     ) -> None:
-        self.submits_as = submits_as
+        self.choose = choose
         self.database = database
         self.site = site
         self.prepare = prepare
@@ -277,7 +279,7 @@ class Submitter:
 
     def _choose(self, work: Work, slurm_job_id: int) -> None:
         try:
-            choose(work.folder, work.key, slurm_job_id, self.submits_as(work.user))
+            self.choose(work, slurm_job_id)
         except HpcplatError as error:  # a twin would still be seen, and cancelled
             logger.warning("%s: %s", work.key, error)
 
@@ -421,11 +423,12 @@ def note(
     """
     if not submissions.still_claimed(session, work):
         return
+    row, why = work.submission_id, printable(outcome.reason)  # whatever a program said
     match outcome:
-        case Refused(reason):
-            submissions.refused(session, work.submission_id, reason, now)
-        case Unsent(reason):
+        case Refused():
+            submissions.refused(session, row, why, now)
+        case Unsent():
             later = now + pace.pause(work.tries)
-            submissions.queued_again(session, work.submission_id, reason, now, later)
-        case Doubtful(reason):
-            submissions.doubted(session, work.submission_id, reason, now)
+            submissions.queued_again(session, row, why, now, later)
+        case Doubtful():
+            submissions.doubted(session, row, why, now)

@@ -82,7 +82,8 @@ class RestSlurm(CommandLine):
     ) -> None:
         super().__init__(conf, environ=environ)
         self._site = site
-        self._http = httpx.Client(base_url=site.url)
+        # No proxy that the environment names: tokens of all people would go through it.
+        self._http = httpx.Client(base_url=site.url, trust_env=False)
         self._filled = _Filled()
         self._version: Version | None = None
 

@@ -13,7 +13,9 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
-from hpcplat.errors import InvalidError, UnavailableError
+from hpcplat.errors import HpcplatError, InvalidError, UnavailableError
+from hpcplat.runfiles import RunFile
+from hpcplat.runfolder import RunFolder
 from hpcplat.slurm.scheduler import Submission as Script
 from hpcplat.slurm.scheduler import SubmissionDoubtError, SubmittedJob
 from server import submission
@@ -24,6 +26,7 @@ from server.preparation import NotYetError
 from server.queries import arrivals, events, jobs, people, submissions
 from server.queries.jobs import NewJob, Scope
 from server.queries.submissions import Work
+from server.service import Service
 from server.site import Site
 from server.states import Sending, State
 from server.submission import (
@@ -149,6 +152,20 @@ def test_what_slurm_refuses_fails_with_its_words(
     assert submission_of(database, job_id).state == Sending.REFUSED
 
 
+@pytest.mark.parametrize("error", [InvalidError, SubmissionDoubtError])
+def test_words_that_no_database_keeps_are_no_reason_to_try_again(
+    database: Database,
+    submitter: Submitter,
+    slurm: FakeSlurm,
+    error: Callable[[str], HpcplatError],
+) -> None:
+    [job_id] = queue(database)
+    slurm.faults.append(raising(error("no\0pe\ud800")))
+    submitter.drain()
+    assert "no pe " in job_of(database, job_id).reason
+    assert submission_of(database, job_id).state != Sending.CLAIMED
+
+
 def test_a_doubt_is_never_sent_again_by_itself(
     database: Database, submitter: Submitter, slurm: FakeSlurm
 ) -> None:
@@ -263,6 +280,21 @@ def test_after_a_second_try_the_run_folder_says_which_job_is_the_one(
     row = submission_of(database, first)
     assert chosen[0].read_text() == f"{row.slurm_job_id}\n"
     assert job_of(database, second).state == State.PENDING  # its first try: no file
+
+
+def test_which_job_is_the_one_is_written_in_the_sites_way(
+    database: Database, slurm: FakeSlurm, tmp_path: Path
+) -> None:
+    [job_id] = queue(database)
+    written: list[str] = []
+
+    def fill(_: RunFolder, files: Sequence[RunFile], __: str | None) -> None:
+        written.extend(file.path.name for file in files)
+
+    theirs = Service(database, slurm, runs=str(tmp_path), fill=fill)
+    (work,) = theirs.submitter.step()
+    theirs.submitter.choose(work, 7)
+    assert written == [f"chosen-hpc-{job_id}-1-0"]
 
 
 def test_a_refused_part_cancels_the_others(
