@@ -7,6 +7,7 @@ become ours here, in two tables (STYLE: one table at the border).
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,11 @@ class RankPlacement:
 def environment() -> dict[str, str]:
     """Return a copy of this process's environment, to hand to a child."""
     return dict(os.environ)
+
+
+def node_name(environ: Mapping[str, str] = os.environ) -> str:
+    """Return Slurm's name of the node; outside of a job, the host's own."""
+    return environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def node_place(environ: Mapping[str, str] = os.environ) -> NodePlace:

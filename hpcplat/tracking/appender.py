@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, TypeAlias
 
+from hpcplat.allocation import node_name
 from hpcplat.files import write_whole
 from hpcplat.tracking.layout import create_next, media_folder
 from hpcplat.tracking.losses import Losses
@@ -140,7 +140,7 @@ class Appender:
         self._close()
         run, attempt, source, rank = self._place
         self._file = create_next(run, attempt, source)
-        host, process = socket.gethostname(), os.getpid()
+        host, process = node_name(), os.getpid()
         return encode(Opened(self._now(), attempt, source, rank, host, process))
 
     def _close(self) -> None:

@@ -14,7 +14,8 @@ from hpcplat.tracking.terminal import _thinned, round_ticks
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("SLURMD_NODENAME", "n3")
     folder = tmp_path / "job-7"
     folder.mkdir()
     for attempt, steps in ((1, range(60)), (2, range(50, 100))):
@@ -33,7 +34,7 @@ def test_in_the_terminal(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"loss, last 0\.18\d+ at 99", printed)
     assert "NaN or infinite 1 time, first at 20" in printed
     assert "10 points run again" in printed
-    assert "restart at 50: attempt 2" in printed
+    assert "restart at 50: attempt 2 on n3" in printed
 
 
 @pytest.mark.parametrize(
