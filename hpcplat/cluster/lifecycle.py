@@ -15,6 +15,7 @@ from hpcplat.cluster.folder import ClusterFolder
 from hpcplat.cluster.lock import locked
 from hpcplat.cluster.place import ChangeRoot, Host, Place, slurm_version
 from hpcplat.cluster.ports import hold_block
+from hpcplat.cluster.residents import end_residents
 from hpcplat.cluster.spec import ClusterSpec
 from hpcplat.cluster.teardown import remove_empty_parents, take_down
 from hpcplat.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
@@ -68,6 +69,7 @@ def down(folder: Path) -> bool:
         was_there = where.record.exists()
         if not was_there:
             _require_free(where)
+        end_residents(where.slurm_conf)
         take_down(where)
     remove_empty_parents(where)
     return was_there
