@@ -59,14 +59,18 @@ def demo(
         return
     options = "" if folder is None else f" --folder {shlex.quote(str(folder))}"
     try:
-        _play(spec, stage, only_hello=only_hello, verify=verify)
+        dead = _play(spec, stage, only_hello=only_hello, verify=verify)
     except BaseException:  # Ctrl-C or an error: a demo leaves nothing behind
+        print("hpcplat: taking the demo down (10 s) …", file=sys.stderr, flush=True)
         _take_down(spec, stage)
         raise
-    print(_what_next(options, only_hello=only_hello))
+    print(_what_next(options, dead))
 
 
-def _play(spec: ClusterSpec, stage: Stage, *, only_hello: bool, verify: bool) -> None:
+def _play(
+    spec: ClusterSpec, stage: Stage, *, only_hello: bool, verify: bool
+) -> str | None:
+    """Play the acts; returns the node that died on the way, if one did."""
     screen = Screen(acts=2 if only_hello else 6)
     screen.act("A Slurm on this machine")
     with Console(stderr=True).status("Starting it (10 s) …"):
@@ -79,7 +83,7 @@ def _play(spec: ClusterSpec, stage: Stage, *, only_hello: bool, verify: bool) ->
     play = Play(running, stage, screen)
     play.hello()
     if only_hello:
-        return
+        return None
     play.service()
     play.dataset()
     told = story()
@@ -87,6 +91,7 @@ def _play(spec: ClusterSpec, stage: Stage, *, only_hello: bool, verify: bool) ->
     play.report(told, run)
     if verify:
         play.verify(told, run)
+    return run.killed.node if run.killed else None
 
 
 def _bring_up(spec: ClusterSpec, stage: Stage) -> Cluster:
@@ -112,18 +117,18 @@ def _exports(spec: ClusterSpec, stage: Stage) -> list[str]:
     return [*lines, f'export PATH={shlex.quote(str(PROGRAM.parent))}:"$PATH"']
 
 
-def _what_next(options: str, *, only_hello: bool) -> str:
+def _what_next(options: str, dead: str | None) -> str:
     """Return commands to try; the first one's path holds in whatever shell."""
     place = options or " --name demo"
     lines = ["", "All of it is yours to try:"]
     lines += [f'  eval "$({shlex.quote(str(PROGRAM))} demo --env{options})"', ""]
-    if only_hello:
+    if dead is None:
         lines += [f"  hpcplat cluster kill-node n2{place}"]
     else:
         lines += [
             "  hpcplat top                  the queue, live",
             "  hpcplat events gpt           what happened, and why",
             "  hpcplat ui gpt               the run in Aim",
-            f"  hpcplat cluster revive-node n2{place}",
+            f"  hpcplat cluster revive-node {dead}{place}",
         ]
     return "\n".join([*lines, f"  hpcplat demo --down{options}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcplat.cli.demo import _what_next
 from hpcplat.cluster import ClusterSpec, census
 from hpcplat.errors import ExitCode
 
@@ -74,6 +76,7 @@ def test_ctrl_c_leaves_nothing(folder: Path, moment: str) -> None:
         _, complaint = demo.communicate(timeout=60)
     assert demo.returncode == ExitCode.INTERRUPTED
     assert "Traceback" not in complaint
+    assert complaint.splitlines()[-1] == "hpcplat: taking the demo down (10 s) …"
     assert_nothing_is_left(folder)
 
 
@@ -86,9 +89,16 @@ def test_a_node_dies_training_goes_on_and_the_same_bits_come_out(
     assert "n2 died; n3 took its place." in told
     assert "Steps lost: none." in told or "with the same bits." in told
     assert "The same bits: nothing was lost." in told
+    assert f"hpcplat cluster revive-node n2 --folder {folder}" in told
+    assert re.search(r"restart at \d+: attempt 1 on n1\n", told)
     assert (folder / "demo" / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert run(folder, "--down").stdout == "The demo is gone.\n"
     assert_nothing_is_left(folder)
+
+
+def test_the_node_that_died_is_the_one_to_revive() -> None:
+    assert "revive-node n7 --name demo" in _what_next("", "n7")
+    assert "kill-node n2 --folder x" in _what_next(" --folder x", None)
 
 
 def assert_nothing_is_left(folder: Path) -> None:
