@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
+from hpcplat import foreign
+
 Row = Mapping[str, Any]
 
 GAP: Final = "  "
@@ -115,7 +117,7 @@ def fitted(
 
 def printable(text: str) -> str:
     """Return text that can't steer a terminal: control characters become ``?``."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return foreign.printable(text, "?")
 
 
 def cell_width(text: str) -> int:
