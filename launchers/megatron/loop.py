@@ -14,6 +14,7 @@ from hpcplat.checkpoints.writing import Facts
 from hpcplat.errors import ConflictError
 from hpcplat.journal import Entry, Journal
 from hpcplat.pulse import Phase, Pulse
+from hpcplat.quantities import spoken_size
 from hpcplat.signals import Asked, RankExit
 from launchers.megatron.cadence import Cadence
 from launchers.megatron.resume import Resumed, resume, resume_from_memory
@@ -106,7 +107,7 @@ class Loop:
         self.telemetry.event(
             "memory-copies-off",
             f"No copies in memory: on the node of rank {rank} they would take "
-            f"{room.needed / 1e9:.2f} GB, and {room.free / 1e9:.2f} GB are free.",
+            f"{spoken_size(room.needed)}, and {spoken_size(room.free)} are free.",
             needed=room.needed,
             free=room.free,
         )
@@ -219,7 +220,7 @@ class Loop:
         else:
             self.telemetry.event(
                 "checkpoint-saved",
-                f"Checkpoint of step {outcome.step}: {outcome.nbytes / 1e6:.1f} MB by "
+                f"Checkpoint of step {outcome.step}: {spoken_size(outcome.nbytes)} by "
                 f"this rank in {outcome.seconds:.2f} s, held the step up for "
                 f"{outcome.stall * 1e3:.0f} ms. {self.cadence}",
                 step=outcome.step,
