@@ -143,8 +143,28 @@ class RankPlace(NamedTuple):
     local_rank: int
 
 
+def require_fit(layout: ParallelLayout, allocation: Allocation) -> None:
+    """Raise LayoutError if sizes don't fit; at once, however many ranks there are."""
+    _dimensions(layout, allocation)
+
+
 def rank_map(layout: ParallelLayout, allocation: Allocation) -> tuple[RankPlace, ...]:
     """Return the place of every rank, in rank order; LayoutError if sizes don't fit."""
+    found = _dimensions(layout, allocation)
+    ranks = range(allocation.world)
+    return tuple(_place(rank, *found, allocation.ranks_per_node) for rank in ranks)
+
+
+def place_of(layout: ParallelLayout, allocation: Allocation, rank: int) -> RankPlace:
+    """Return the place of one rank; LayoutError if sizes don't fit."""
+    found = _dimensions(layout, allocation)
+    return _place(rank, *found, allocation.ranks_per_node)
+
+
+def _dimensions(
+    layout: ParallelLayout, allocation: Allocation
+) -> tuple[_Dimensions, _Dimensions]:
+    """Return the sizes that the dense layers see, and those that experts do."""
     world = allocation.world
     dense = _Dimensions(
         layout.order,
@@ -166,10 +186,7 @@ def rank_map(layout: ParallelLayout, allocation: Allocation) -> tuple[RankPlace,
             "pp": layout.pipeline,
         },
     )
-    return tuple(
-        _place(rank, dense.at(rank), experts.at(rank), allocation.ranks_per_node)
-        for rank in range(world)
-    )
+    return dense, experts
 
 
 def groups(
@@ -206,17 +223,18 @@ class _Dimensions:
 
 
 def _place(
-    rank: int, dense: Mapping[str, int], experts: Mapping[str, int], per_node: int
+    rank: int, dense: _Dimensions, experts: _Dimensions, per_node: int
 ) -> RankPlace:
+    own, inside = dense.at(rank), experts.at(rank)
     return RankPlace(
         rank,
-        dense["tp"],
-        dense["cp"],
-        dense["dp"],
-        dense["pp"],
-        experts["tp"],
-        experts["ep"],
-        experts["dp"],
+        own["tp"],
+        own["cp"],
+        own["dp"],
+        own["pp"],
+        inside["tp"],
+        inside["ep"],
+        inside["dp"],
         *divmod(rank, per_node),
     )
 

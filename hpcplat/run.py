@@ -29,7 +29,7 @@ from hpcplat.allocation import RankPlacement, placement_outside, rank_placement
 from hpcplat.errors import InvalidError, NotFoundError
 from hpcplat.eventlog import RunEvent
 from hpcplat.jobs import JobSpec, read_spec
-from hpcplat.parallel import RankPlace, rank_map
+from hpcplat.parallel import RankPlace, place_of
 from hpcplat.runfolder import RunFolder
 from hpcplat.signals import Asked
 from hpcplat.tracking.layout import MAIN
@@ -83,7 +83,7 @@ class Run:
         """This rank's coordinates in the spec's parallel layout."""
         if self.spec is None:
             raise NotFoundError("There is no job spec.", "Run it as an hpcplat job.")
-        return rank_map(self.spec.parallelism, self.spec.allocation)[self.rank]
+        return place_of(self.spec.parallelism, self.spec.allocation, self.rank)
 
     @property
     def stop_asked(self) -> bool:

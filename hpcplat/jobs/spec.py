@@ -32,7 +32,7 @@ from hpcplat.jobs.options import OptionName, OptionValue
 from hpcplat.jobs.policies import Checkpoint, Recovery
 from hpcplat.jobs.resources import Resources
 from hpcplat.jobs.staging import Staged
-from hpcplat.parallel import Allocation, LayoutError, ParallelLayout, rank_map
+from hpcplat.parallel import Allocation, LayoutError, ParallelLayout, require_fit
 
 _DATASET: Final = r"^[A-Za-z0-9][A-Za-z0-9_./-]*@[A-Za-z0-9][A-Za-z0-9_.:-]*$"
 
@@ -182,7 +182,7 @@ class JobSpec(Record):
     @model_validator(mode="after")
     def _layout_fits(self) -> Self:
         try:
-            rank_map(self.parallelism, self.allocation)
+            require_fit(self.parallelism, self.allocation)
         except LayoutError as error:
             refuse(error.what, error.remedy, "parallelism")
         return self

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from hpcplat.allocation import RankPlacement
 from hpcplat.errors import InvalidError
-from hpcplat.parallel import Allocation, RankPlace, rank_map
+from hpcplat.parallel import Allocation, RankPlace, place_of
 from hpcplat.training import Training
 from launchers.megatron.core import parallel_state, tensor_parallel
 
@@ -83,7 +83,7 @@ def _coordinates(training: Training, place: RankPlacement) -> RankPlace:
             f"{place.world_size} ranks do not fill nodes of {place.local_world_size}.",
             "Start the same number of ranks on each node.",
         )
-    return rank_map(training.layout, allocation)[place.rank]
+    return place_of(training.layout, allocation, place.rank)
 
 
 def _make_groups(training: Training, timeout: timedelta) -> None:

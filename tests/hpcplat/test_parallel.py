@@ -14,8 +14,10 @@ from hpcplat.parallel import (
     Order,
     ParallelLayout,
     groups,
+    place_of,
     places_as_json,
     rank_map,
+    require_fit,
 )
 
 ORDERS: tuple[Order, ...] = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
@@ -135,6 +137,28 @@ def test_places_and_coordinates_of_a_known_layout() -> None:
     assert sorted(groups(places, "tensor")) == [(0, 1), (2, 3), (4, 5), (6, 7)]
     assert sorted(groups(places, "pipeline")) == [(0, 4), (1, 5), (2, 6), (3, 7)]
     assert places_as_json(places)[7]["pipeline"] == 1
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_one_ranks_place_is_that_of_the_map(order: Order) -> None:
+    layout = ParallelLayout(tensor=2, pipeline=2, order=order)
+    allocation = Allocation(nodes=4, ranks_per_node=4)
+    places = rank_map(layout, allocation)
+    alone = tuple(place_of(layout, allocation, rank) for rank in range(16))
+    assert alone == places
+
+
+def test_that_sizes_fit_is_told_at_once_however_many_ranks_there_are() -> None:
+    """To make every rank's place would take hours, and all memory."""
+    huge = Allocation(nodes=10**9, ranks_per_node=10**4)
+    layout = ParallelLayout(tensor=8, pipeline=4)
+    require_fit(layout, huge)
+    assert place_of(layout, huge, 10**12).node == 10**8
+    with pytest.raises(LayoutError, match="does not divide the 9999999990000 ranks"):
+        require_fit(
+            layout.model_copy(update={"tensor": 7}),
+            Allocation(nodes=999_999_999, ranks_per_node=10**4),
+        )
 
 
 def test_the_other_order_by_megatrons_flag_name() -> None:

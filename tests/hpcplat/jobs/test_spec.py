@@ -344,3 +344,10 @@ def test_staging_needs_a_dataset_and_a_place_that_a_container_sees() -> None:
     line = _complaint(data="d@v1", staging=True, environment=inside)
     assert "Give staging.folder" in line
     assert _spec(data="d@v1", staging={"folder": "/local"}, environment=inside).staging
+
+
+def test_a_job_larger_than_any_cluster_is_read_at_once() -> None:
+    """Whether the cluster has as many is asked later; a request must not take minutes."""
+    values = {"nodes": 10**6, "gpus_per_node": 1000, "time": "10m"}
+    asked = spec_of({"name": "n", "command": "x", "resources": values})
+    assert asked.allocation.world == 10**9
