@@ -22,11 +22,11 @@ demo-down:
 # now and then when two cores do all of this at once: what failed is run once more, alone.
 # What fails again is a fault.
 test: setup-test
-	@$(OURS) -m pytest -n 3 \
+	@$(OURS) -m pytest -n 3 --dist worksteal \
 		|| $(OURS) -m pytest --last-failed --last-failed-no-failures none
 
 test-fast: setup-test
-	@$(OURS) -m pytest -n 3 -m "not slurm and not slow"
+	@$(OURS) -m pytest -n 3 --dist worksteal -m "not slurm and not slow"
 
 test-matrix: setup-test
 	@$(OURS) -m tests.matrix
