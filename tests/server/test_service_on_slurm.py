@@ -20,7 +20,8 @@ import pytest
 from hpcplat.client import Client, RefusedError
 from hpcplat.cluster import Cluster
 from hpcplat.cluster.census import members
-from hpcplat.cluster.daemons import slurmctld, start
+from hpcplat.cluster.daemons import slurmctld
+from hpcplat.cluster.startup import start_listener
 from hpcplat.embedding import EmbeddedTransport
 from hpcplat.slurm.commandline import CommandLine
 from server.app import create_app
@@ -267,7 +268,8 @@ def test_a_restart_of_slurmctld_changes_nothing_for_a_job(
     time.sleep(3)
     assert api.job(job_id)["state"] == "RUNNING"
     assert not api.ready()["is_ready"]
-    start(slurmctld(cluster.layout), cluster.layout, cluster.place)
+    layout = cluster.layout
+    start_listener(slurmctld(layout), layout.ports.slurmctld, layout, cluster.place)
     assert await_state(api, job_id)["state"] == "COMPLETED"
     assert await_state(api, waiting)["state"] == "COMPLETED"
 
