@@ -233,7 +233,11 @@ class Submitter:
         A claim must outlive a power cut: else what was sent might be sent again. An
         outcome need not: the key in Slurm tells it once more.
         """
-        cluster = self.site.name  # Slurm may be asked: not while the database is held
+        return self._noted_and_claimed(self.site.name, done, most)
+
+    def _noted_and_claimed(
+        self, cluster: str, done: Sequence[tuple[Work, Outcome]], most: int
+    ) -> list[Work]:
         now = datetime.now(UTC)
         works: list[Work] = []
         with self.database.write(durable=most > 0) as session:
@@ -332,9 +336,13 @@ class Submitter:
         """Note and claim; False if that has to be tried again after a while."""
         wanted = BATCH if hand.is_due and not hand.works else 0
         try:
+            # Slurm may be asked, for long: no room is kept, nor the database held by then.
+            cluster = self.site.name
             with self.hands.exchanging(len(hand.done), wanted) as promise:
                 if hand.done or promise.room:
-                    promise.works = self.step(hand.done, promise.room)
+                    promise.works = self._noted_and_claimed(
+                        cluster, hand.done, promise.room
+                    )
         except UnavailableError as error:
             self._say_once(f"nothing can be submitted; trying again: {error}")
             return False

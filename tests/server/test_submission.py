@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -341,14 +341,16 @@ def test_an_outcome_that_can_not_be_noted_ends_no_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ids = queue(database, 3)
-    step = submitter.step
+    step = submitter._noted_and_claimed
 
-    def fail(done: Sequence[tuple[Work, Outcome]] = (), most: int = 1) -> list[Work]:
+    def fail(
+        cluster: str, done: Sequence[tuple[Work, Outcome]], most: int
+    ) -> list[Work]:
         if any(work.job_id == ids[1] for work, _ in done):
             raise ValueError("a bug that this row meets")
-        return step(done, most)
+        return step(cluster, done, most)
 
-    monkeypatch.setattr(submitter, "step", fail)
+    monkeypatch.setattr(submitter, "_noted_and_claimed", fail)
     monkeypatch.setattr(submission, "DATABASE_PAUSE", 0.01)
     submitter.start(workers=1)
     await_that(lambda: job_of(database, ids[2]).state == State.PENDING)
@@ -365,20 +367,43 @@ def test_an_outage_of_the_database_loses_no_outcome(
     database: Database, submitter: Submitter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [job_id] = queue(database)
-    step = submitter.step
+    step = submitter._noted_and_claimed
     faults = [OperationalError("x", {}, OSError("gone")) for _ in range(3)]
 
-    def fail(done: Sequence[tuple[Work, Outcome]] = (), most: int = 1) -> list[Work]:
+    def fail(
+        cluster: str, done: Sequence[tuple[Work, Outcome]], most: int
+    ) -> list[Work]:
         if done and faults:
             raise faults.pop()
-        return step(done, most)
+        return step(cluster, done, most)
 
-    monkeypatch.setattr(submitter, "step", fail)
+    monkeypatch.setattr(submitter, "_noted_and_claimed", fail)
     monkeypatch.setattr(submission, "DATABASE_PAUSE", 0.01)
     submitter.start(workers=1)
     await_that(lambda: job_of(database, job_id).state == State.PENDING)
     submitter.stop()
     assert faults == []
+
+
+def test_no_room_is_kept_while_slurm_is_asked_for_its_name(
+    submitter: Submitter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the end of a service whose Slurm is away would wait for its answer."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def answer() -> Mapping[str, str]:
+        asked.set()
+        assert answered.wait(30)
+        raise UnavailableError("Slurm is away.")
+
+    monkeypatch.setattr(submitter.site.scheduler, "config", answer)
+    submitter.start(workers=1)
+    assert asked.wait(30)
+    with submitter.hands.promising(1000) as promise:
+        assert promise.room == submission.BATCH
+    submitter.hands.close(patience=0)
+    answered.set()
+    assert submitter.hands.are_done
 
 
 def test_a_worker_outlives_a_bug(
