@@ -15,7 +15,7 @@ from hpcplat.cluster import Cluster, ClusterSpec
 from hpcplat.demo.play import Play
 from hpcplat.demo.screen import Screen
 from hpcplat.demo.stage import Stage
-from hpcplat.demo.training import story
+from hpcplat.demo.training import FEWEST_STEPS, STEPS, Story, story
 from hpcplat.errors import ConflictError
 from hpcplat.quantities import counted
 
@@ -41,6 +41,10 @@ def demo(
         bool,
         typer.Option("--verify", help="Train an undisturbed twin too, and compare."),
     ] = False,
+    steps: Annotated[
+        int,
+        typer.Option(min=FEWEST_STEPS, help="How long to train."),
+    ] = STEPS,
     folder: Annotated[
         Path | None, typer.Option(help="Where all of it lies.", show_default=False)
     ] = None,
@@ -59,7 +63,8 @@ def demo(
         return
     options = "" if folder is None else f" --folder {shlex.quote(str(folder))}"
     try:
-        dead = _play(spec, stage, only_hello=only_hello, verify=verify)
+        told = None if only_hello else story(steps)
+        dead = _play(spec, stage, told, verify=verify)
     except BaseException:  # Ctrl-C or an error: a demo leaves nothing behind
         print("hpcplat: taking the demo down (10 s) …", file=sys.stderr, flush=True)
         _take_down(spec, stage)
@@ -68,10 +73,13 @@ def demo(
 
 
 def _play(
-    spec: ClusterSpec, stage: Stage, *, only_hello: bool, verify: bool
+    spec: ClusterSpec, stage: Stage, told: Story | None, *, verify: bool
 ) -> str | None:
-    """Play the acts; returns the node that died on the way, if one did."""
-    screen = Screen(acts=2 if only_hello else 6)
+    """Play the acts (the first two alone where no run is told of).
+
+    Returns the node that died on the way, if one did.
+    """
+    screen = Screen(acts=6 if told else 2)
     screen.act("A Slurm on this machine")
     with Console(stderr=True).status("Starting it (10 s) …"):
         running = _bring_up(spec, stage)
@@ -82,11 +90,10 @@ def _play(
     stage.open(running.environment() | {"COLUMNS": str(screen.width)})
     play = Play(running, stage, screen)
     play.hello()
-    if only_hello:
+    if told is None:
         return None
     play.service()
     play.dataset()
-    told = story()
     run = play.training(told)
     play.report(told, run)
     if verify:

@@ -11,6 +11,8 @@ import yaml
 TENSOR: Final = 2
 PIPELINE: Final = 2
 RANKS_PER_NODE: Final = 2
+STEPS: Final = 120
+FEWEST_STEPS: Final = 20  # so that there is something to see before and after
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,10 @@ class Story:
         return words if data == 1 else f"{words} × data {data}"
 
 
-def story(cores: int | None = None) -> Story:
-    """Return the demo's run for a machine with so many cores."""
+def story(steps: int = STEPS, cores: int | None = None) -> Story:
+    """Return the demo's run for a machine with so many cores; a node dies half-way."""
     nodes = 4 if (cores or os.cpu_count() or 1) >= 4 else 2
-    return Story("gpt", nodes, steps=120, kill_after=67)
+    return Story("gpt", nodes, steps, kill_after=steps * 5 // 9)
 
 
 def undisturbed(told: Story) -> Story:
