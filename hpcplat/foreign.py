@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 
 def read_object(content: bytes | str) -> dict[str, Any] | None:
     """Return the object that a JSON text holds; None if it holds none.
 
-    Not even what is nested without end, or a number that is none, raises anything.
+    Not even what is nested without end raises anything. A number that is none (Python
+    writes NaN and Infinity) becomes None: JSON has no such word.
     """
     try:
         text = content.decode() if isinstance(content, bytes) else content
@@ -36,8 +37,4 @@ def printable(text: str, instead: str = " ") -> str:
     return "".join(letter if letter.isprintable() else instead for letter in text)
 
 
-def _refuse(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON")
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse)
+_DECODER: Final = json.JSONDecoder(parse_constant=lambda _word: None)

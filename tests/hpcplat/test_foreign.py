@@ -12,7 +12,7 @@ from hpcplat.tracking.record import decode
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[1]", b"\xff", b"[" * 200_000, b'{"a":' * 200_000, b'{"a": NaN}', b"null"],
+    [b"", b"[1]", b"\xff", b"[" * 200_000, b'{"a":' * 200_000, b"NaN", b"null"],
 )
 def test_what_is_no_object_is_none(content: bytes) -> None:
     assert read_object(content) is None
@@ -21,6 +21,7 @@ def test_what_is_no_object_is_none(content: bytes) -> None:
 def test_an_object_is_what_json_says() -> None:
     assert read_object(b'{"a": [1, "\\u00e9"]}') == {"a": [1, "é"]}
     assert read_object('{"a": 1}') == {"a": 1}
+    assert read_object('{"a": NaN, "b": -Infinity}') == {"a": None, "b": None}
 
 
 def test_a_file_that_is_not_there_has_no_object(tmp_path: Path) -> None:
