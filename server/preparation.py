@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -36,16 +37,25 @@ def array_chunks(spec: JobSpec, max_array_size: int) -> tuple[ArrayChunk | None,
     """Return the parts that the job is submitted in; (None,) for a plain job."""
     if spec.array is None:
         return (None,)
-    return chunks(parse_array(spec.array), max_array_size)
+    return _divided(spec.array, max_array_size)[0]
 
 
 def part_before(part: int, spec: JobSpec, policy: SitePolicy) -> int | None:
     """Return the part of an array that must end first, so that its throttle holds."""
     if spec.array is None:
         return None
-    array = parse_array(spec.array)
-    count = len(chunks(array, policy.max_array_size))
-    return chained(count, array.throttle)[part] if count > 1 else None
+    parts, throttle = _divided(spec.array, policy.max_array_size)
+    return chained(len(parts), throttle)[part] if len(parts) > 1 else None
+
+
+@lru_cache(maxsize=64)
+def _divided(array: str, size: int) -> tuple[tuple[ArrayChunk, ...], int | None]:
+    """Return an array's parts and its throttle.
+
+    Remembered: it is asked for each part, and a million tasks take a second.
+    """
+    parsed = parse_array(array)
+    return chunks(parsed, size), parsed.throttle
 
 
 def after_part(slurm_job_id: int | None) -> str:

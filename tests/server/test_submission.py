@@ -14,11 +14,14 @@ from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
 from hpcplat.errors import HpcplatError, InvalidError, UnavailableError
+from hpcplat.jobs import spec_of
+from hpcplat.jobs.array import ArrayChunk, TaskArray, chunks
 from hpcplat.runfiles import RunFile
 from hpcplat.runfolder import RunFolder
+from hpcplat.sitepolicy import SitePolicy
 from hpcplat.slurm.scheduler import Submission as Script
 from hpcplat.slurm.scheduler import SubmissionDoubtError, SubmittedJob
-from server import submission
+from server import preparation, submission
 from server.database import Database
 from server.ids import new_job_id
 from server.metrics import Metrics
@@ -514,3 +517,21 @@ def await_that(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_large_array_is_divided_once_for_all_its_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    divided: list[int] = []
+
+    def counted(array: TaskArray, size: int) -> tuple[ArrayChunk, ...]:
+        divided.append(size)
+        return chunks(array, size)
+
+    monkeypatch.setattr(preparation, "chunks", counted)
+    spec = spec_of({"name": "n", "command": "x", "array": "0-4999%2"})
+    policy = SitePolicy(max_array_size=1001)
+    parts = preparation.array_chunks(spec, policy.max_array_size)
+    waits = [preparation.part_before(n, spec, policy) for n in range(len(parts))]
+    assert waits == [None, None, 0, 1, 2]
+    assert divided == [1001]
