@@ -261,7 +261,8 @@ def test_a_restart_of_slurmctld_changes_nothing_for_a_job(
 ) -> None:
     cluster = fresh_cluster(spares=0)
     api = on(cluster)
-    job_id = submitted(api, spec("sleep 12"))
+    # Long enough not to end meanwhile: srun would wait for slurmctld for minutes.
+    job_id = submitted(api, spec("sleep 30"))
     await_state(api, job_id, "RUNNING")
     _stop(cluster, "slurmctld")
     waiting = str(api.submit(spec("true", name="meanwhile"))["id"])
