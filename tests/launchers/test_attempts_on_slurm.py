@@ -172,9 +172,9 @@ def test_a_warning_reaches_those_who_know_it_and_no_other(submit: Submit) -> Non
 def test_slurm_warns_ahead_of_the_time_limit(submit: Submit) -> None:
     script = "trap 'echo warned; exit 0' USR2; echo up; while :; do sleep 0.1; done"
     job = submit(
-        script, resources={"time": "1m"}, recovery={"warning": "50s"}
-    )  # sent within the first seconds: a quarter of the limit, up to 60 s early
-    job.wait(90)
+        script, resources={"time": "2m"}, recovery={"warning": "20s"}
+    )  # sent up to 60 s early, yet never while a busy machine still starts the job
+    job.wait(150)
     assert job.log(0) == "up\nwarned\n"
 
 
